@@ -1,0 +1,50 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: setup demo test lint format docs docs-serve bench build clean
+
+setup: $(STAMP)
+
+# pip (not uv): the constraints pin the tested versions, torch first among them, and pip honours
+# the index and find-links that the machine is configured with.
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "mibounds needs Python 3.11 or later, found " + sys.version)'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip -c constraints.txt
+	$(BIN)/python -m pip install --quiet --editable '.[dev]' -c constraints.txt
+	touch $@
+
+demo: $(STAMP)
+	$(BIN)/python examples/demo.py --out out/demo
+
+test: $(STAMP)
+	$(BIN)/python -m pytest --cov --cov-fail-under=90
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/cffconvert --validate
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(STAMP)
+	$(BIN)/mkdocs build --strict
+
+docs-serve: $(STAMP)
+	$(BIN)/mkdocs serve
+
+bench: $(STAMP)
+	$(BIN)/python benchmarks/steps.py --out results/bench
+
+build: $(STAMP)
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+
+clean:
+	rm -rf $(VENV) dist site out .coverage .pytest_cache .ruff_cache

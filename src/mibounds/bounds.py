@@ -1,0 +1,629 @@
+"""Bounds on mutual information as pure functions: log-densities or scores in, nats out.
+
+One convention holds throughout. A matrix ``scores`` has
+
+    scores[i, j] = score(x_i, y_j),
+
+where the score is log q(y|x) for the bounds that need a conditional, and f(x, y) for those that need
+a critic. The diagonal holds the pairs of the *joint* distribution, everything else pairs of the
+*product of the marginals*. ``log_prob`` is that diagonal alone, log q(y_i|x_i).
+
+Two choices are common to most bounds.
+
+*Which axis.* CLUB and InfoNCE contrast y_i with other y's for a fixed x_i (along a row); L1Out, TUBA
+and its interpolation contrast x_i with other x's for a fixed y_i (along a column).
+
+*Which negatives.* ``negatives="others"`` leaves the diagonal out: x_i and y_j are then independent and
+sample means over them are unbiased. ``negatives="all"`` keeps it. For CLUB this is the paper's 1/N²
+form, too small by the factor 1 - 1/N. For a critic bound the positive pair then stands in its own
+denominator, and the estimate can *never exceed log N* (4.16 nats at N = 64), whatever the truth:
+log mean_j exp f(x_i, y_j) >= f(x_i, y_i) - log N. InfoNCE has this ceiling by definition.
+
+Names of equations: "CLUB" is Cheng et al., *CLUB: A Contrastive Log-ratio Upper Bound of Mutual
+Information*, ICML 2020; "Poole" is Poole et al., *On Variational Bounds of Mutual Information*,
+ICML 2019. A bound is a statement about expectations: the value on one batch scatters around it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+Negatives = Literal["others", "all"]
+Draw = Literal["uniform", "permutation", "derangement"]
+
+
+# --- bounds from a conditional q(y|x) -------------------------------------------------------------
+
+
+def club(
+    log_prob: Float[Tensor, " n"],
+    log_prob_mean: Float[Tensor, " n"],
+    negatives: Negatives = "others",
+) -> Float[Tensor, ""]:
+    """Contrastive log-ratio upper bound over all pairs.
+
+        1/N Σ_i [ log q(y_i|x_i) - mean_j log q(y_j|x_i) ]
+
+    An upper bound if q is the true conditional (Theorem 3.1), or is nearer to p(x, y) than to
+    p(x) p(y) (Theorem 3.2). It is not tight: a better q makes it a larger number. Because the sum is
+    linear in log q, leaving out i = j is the same as a factor N / (N - 1), which makes the sample
+    value unbiased. It is +inf where q(y_j|x_i) = 0 for some pair.
+
+    Reference: CLUB, equations 13 (known conditional) and 15 (variational).
+
+    Args:
+        log_prob: log q(y_i|x_i).
+        log_prob_mean: mean over *all* j of log q(y_j|x_i).
+        negatives: "others" for the unbiased 1/(N(N-1)) sum, "all" for the paper's 1/N² sum.
+
+    Returns:
+        The bound in nats.
+
+    Example:
+        >>> scores = torch.tensor([[0.0, -1.0], [-3.0, 0.0]])
+        >>> club(scores.diag(), scores.mean(1)).item()
+        2.0
+        >>> club(scores.diag(), scores.mean(1), negatives="all").item()
+        1.0
+    """
+    n = _check_batch(log_prob)
+    _check_negatives(negatives)
+    # Where a negative is impossible the difference is +inf; -inf - (-inf) must not become NaN.
+    ratio = torch.where(log_prob_mean.isneginf(), math.inf, log_prob - log_prob_mean)
+    return ratio.mean() * (n / (n - 1) if negatives == "others" else 1.0)
+
+
+def club_sample(
+    log_prob: Float[Tensor, " n"], log_prob_negatives: Float[Tensor, "n k"]
+) -> Float[Tensor, ""]:
+    """CLUB with k sampled negatives a sample, instead of all pairs.
+
+        1/N Σ_i [ log q(y_i|x_i) - 1/k Σ_j log q(y_{c_ij}|x_i) ]
+
+    Unbiased for the all-pairs value, because the sum is linear in log q (a sampled L1Out is not).
+
+    Reference: CLUB, section 3.3 (vCLUB-S).
+
+    Args:
+        log_prob: log q(y_i|x_i).
+        log_prob_negatives: log q(y_{c_ij}|x_i) with the indices c of :func:`draw_negatives`.
+
+    Returns:
+        The bound in nats.
+
+    Example:
+        >>> club_sample(torch.tensor([0.0, 0.0]), torch.tensor([[-1.0], [-3.0]])).item()
+        2.0
+    """
+    _check_batch(log_prob)
+    mean = log_prob_negatives.mean(1)
+    return torch.where(mean.isneginf(), math.inf, log_prob - mean).mean()
+
+
+def draw_negatives(
+    n: int,
+    k: int = 1,
+    draw: Draw = "derangement",
+    generator: torch.Generator | None = None,
+    device: torch.device | str | None = None,
+) -> Int[Tensor, "n k"]:
+    """Draw the indices of k negatives for each of n samples.
+
+    "uniform" draws from all N samples, the own one included, as in Algorithm 1 of the paper, and so
+    agrees in expectation with the 1/N² form of CLUB; so does "permutation", in which every sample is
+    the negative of exactly one other (about one is its own). "derangement" is a permutation without
+    fixed points (a random cycle), hence unbiased for the 1/(N(N-1)) form; its k negatives a sample
+    are distinct, and with k = N - 1 the sampled value *is* the exact one. Permutations have the
+    smaller variance, for whatever depends on x or on y alone cancels in the sum.
+
+    Args:
+        n: number of samples, at least 2.
+        k: negatives a sample; at most n - 1 with "derangement".
+        draw: how to draw.
+        generator: source of randomness; torch's global one if left out.
+        device: where the indices shall live.
+
+    Returns:
+        Indices in 0 ... n - 1.
+
+    Example:
+        >>> index = draw_negatives(4, k=3, generator=torch.Generator().manual_seed(0))
+        >>> index.sort(1).values.tolist()
+        [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]]
+    """
+    if n < 2:
+        raise ValueError(f"Expected at least 2 samples to draw negatives from but got {n}.")
+    if k < 1 or (draw == "derangement" and k > n - 1):
+        limit = f"1 <= k <= n - 1 = {n - 1}" if draw == "derangement" else "k >= 1"
+        raise ValueError(f'Expected {limit} negatives a sample with draw="{draw}" but got k={k}.')
+    where = generator.device if generator is not None else device
+    if draw == "uniform":
+        index = torch.randint(n, (n, k), generator=generator, device=where)
+    elif draw == "permutation":
+        rows = [torch.randperm(n, generator=generator, device=where) for _ in range(k)]
+        index = torch.stack(rows, 1)
+    elif draw == "derangement":
+        # Put the samples on a circle in random order; the negatives lie k distinct steps ahead.
+        circle = torch.randperm(n, generator=generator, device=where)
+        steps = 1 + torch.randperm(n - 1, generator=generator, device=where)[:k]
+        ahead = (torch.arange(n, device=where)[:, None] + steps) % n
+        index = torch.empty_like(ahead).index_copy_(0, circle, circle[ahead])
+    else:
+        raise ValueError(
+            f'Expected draw to be "uniform", "permutation" or "derangement" but got {draw!r}.'
+        )
+    return index.to(device) if device is not None else index
+
+
+def l1out(scores: Float[Tensor, "n n"]) -> Float[Tensor, ""]:
+    """Leave-one-out upper bound.
+
+        1/N Σ_i [ log q(y_i|x_i) - log 1/(N-1) Σ_{j≠i} q(y_i|x_j) ]
+
+    The marginal of y_i is a mixture of the conditionals at the *other* x's: a mean down a column,
+    with a true -inf on the diagonal. An upper bound if q is the true conditional, or good enough
+    (Theorem C.2). The mixture is poor in high dimension, so the bound rises far above the truth.
+
+    Reference: CLUB, equations 7 (known conditional) and 9 (variational); Poole, section 2.1.
+
+    Args:
+        scores: log q(y_j|x_i).
+
+    Returns:
+        The bound in nats.
+
+    Example:
+        >>> l1out(torch.tensor([[0.0, -1.0], [-3.0, 0.0]])).item()
+        2.0
+    """
+    log_marginal = log_mean_exp(scores, dim=0, negatives="others")
+    ratio = scores.diagonal() - log_marginal
+    return torch.where(log_marginal.isneginf(), math.inf, ratio).mean()
+
+
+def vub(log_prob: Float[Tensor, " n"], log_marginal: Float[Tensor, " n"]) -> Float[Tensor, ""]:
+    """Variational upper bound with a stand-in r(y) for the marginal, sampled form.
+
+        1/N Σ_i log [ q(y_i|x_i) / r(y_i) ]
+
+    An upper bound if q is the true conditional, or is nearer to it than r is to p(y) (Theorem C.1).
+    Its gap is KL(p(y) || r(y)). With r(y) = N(0, I) it depends on the scale of y.
+
+    Reference: CLUB, equations 6 (known conditional) and 8 (variational).
+
+    Args:
+        log_prob: log q(y_i|x_i).
+        log_marginal: log r(y_i).
+
+    Returns:
+        The bound in nats.
+
+    Example:
+        >>> vub(torch.tensor([0.0, -1.0]), torch.tensor([-2.0, -2.0])).item()
+        1.5
+    """
+    _check_batch(log_prob)
+    return (log_prob - log_marginal).mean()
+
+
+def vub_kl(kl: Float[Tensor, " n"]) -> Float[Tensor, ""]:
+    """Variational upper bound in the form of a Kullback-Leibler divergence.
+
+        1/N Σ_i KL( p(y|x_i) || r(y) )
+
+    The expectation over y is taken in closed form, so the value scatters less than the sampled one:
+    the penalty of the deep variational information bottleneck and of the VAE. The divergence is
+    *summed* over the dimensions of y. It needs the known p(y|x): with a fitted q it says nothing of
+    the samples y, only of q.
+
+    Reference: CLUB, equation 6 (right-hand side); Alemi et al. 2017, equation 14.
+
+    Args:
+        kl: KL(p(y|x_i) || r(y)).
+
+    Returns:
+        The bound in nats.
+
+    Example:
+        >>> vub_kl(torch.tensor([1.0, 3.0])).item()
+        2.0
+    """
+    _check_batch(kl)
+    return kl.mean()
+
+
+def ba(log_prob: Float[Tensor, " n"], entropy: Float[Tensor, ""] | float) -> Float[Tensor, ""]:
+    """Barber-Agakov bound.
+
+        H(y) + 1/N Σ_i log q(y_i|x_i)
+
+    A lower bound for any q if the entropy is the true one, and *neither* if it was estimated. The
+    paper writes it with x and y in each other's place, H(x) + E log q(x|y): swap the arguments.
+
+    Reference: CLUB, equation 2.
+
+    Args:
+        log_prob: log q(y_i|x_i).
+        entropy: H(y) in nats (differential, for continuous y).
+
+    Returns:
+        The bound in nats.
+
+    Example:
+        >>> ba(torch.tensor([-1.0, -2.0]), entropy=2.0).item()
+        0.5
+    """
+    _check_batch(log_prob)
+    return log_prob.mean() + entropy
+
+
+def doe(log_prob: Float[Tensor, " n"], log_marginal: Float[Tensor, " n"]) -> Float[Tensor, ""]:
+    """Difference of entropies, each bounded from above by a cross-entropy.
+
+        -1/N Σ_i log r(y_i) + 1/N Σ_i log q(y_i|x_i)
+
+    The same arithmetic as :func:`vub`, but with *both* densities fitted: a difference of two upper
+    bounds is a bound on neither side, yet its variance does not grow exponentially with the truth.
+
+    Reference: McAllester and Stratos 2020, *Formal Limitations on the Measurement of Mutual
+    Information*, section 5.
+
+    Args:
+        log_prob: log q(y_i|x_i).
+        log_marginal: log r(y_i).
+
+    Returns:
+        The estimate in nats.
+
+    Example:
+        >>> doe(torch.tensor([0.0, -1.0]), torch.tensor([-2.0, -2.0])).item()
+        1.5
+    """
+    return vub(log_prob, log_marginal)
+
+
+# --- bounds from a critic f(x, y) -----------------------------------------------------------------
+
+
+def dv(scores: Float[Tensor, "n n"], negatives: Negatives = "others") -> Float[Tensor, ""]:
+    """Donsker-Varadhan lower bound.
+
+        E_joint[f] - log E_product[exp f]
+
+    The logarithm of a sample mean is biased downwards, so the sample value is biased *upwards*: a
+    lower bound only as the number of negatives grows. ``negatives="all"`` caps it at log N.
+
+    Reference: CLUB, equation 3; Poole, section 2.2.
+
+    Args:
+        scores: f(x_i, y_j).
+        negatives: whether the diagonal stands among the negatives.
+
+    Returns:
+        The bound in nats.
+
+    Example:
+        >>> dv(torch.tensor([[2.0, 0.0], [0.0, 2.0]])).item()
+        2.0
+    """
+    return scores.diagonal().mean() - log_mean_exp(scores, None, negatives)
+
+
+def mine(
+    scores: Float[Tensor, "n n"],
+    log_average: Float[Tensor, ""],
+    negatives: Negatives = "others",
+) -> Float[Tensor, ""]:
+    """Donsker-Varadhan bound with the bias-corrected gradient of MINE.
+
+        value     E_joint[f] - log E_product[exp f]
+        gradient  E_joint[∇f] - E_product[exp(f) ∇f] / average
+
+    The gradient of the batch's own logarithm is biased; dividing by a moving average of
+    E_product[exp f] over many batches removes most of that. The value is that of :func:`dv`.
+
+    Reference: CLUB, equation 3; Belghazi et al. 2018, equation 12 and section 3.2.
+
+    Args:
+        scores: f(x_i, y_j).
+        log_average: logarithm of the moving average; no gradient flows through it.
+        negatives: whether the diagonal stands among the negatives.
+
+    Returns:
+        The bound in nats, with that gradient.
+
+    Example:
+        >>> scores = torch.tensor([[2.0, 0.0], [0.0, 2.0]])
+        >>> mine(scores, log_average=torch.tensor(0.5)).item()
+        2.0
+    """
+    log_mean = log_mean_exp(scores, None, negatives)
+    joint = scores.diagonal().mean()
+    corrected = joint - (log_mean - log_average.detach()).exp()
+    return corrected + (joint - log_mean - corrected).detach()
+
+
+def nwj(scores: Float[Tensor, "n n"], negatives: Negatives = "others") -> Float[Tensor, ""]:
+    """Nguyen-Wainwright-Jordan lower bound.
+
+        E_joint[f] - E_product[exp(f - 1)]
+
+    A lower bound for every f, tight at f = 1 + log p(x,y)/(p(x)p(y)), and unbiased with
+    ``negatives="others"``; its variance grows like exp(MI). ``negatives="all"`` caps it at log N.
+
+    Reference: CLUB, equation 4.
+
+    Args:
+        scores: f(x_i, y_j).
+        negatives: whether the diagonal stands among the negatives.
+
+    Returns:
+        The bound in nats.
+
+    Example:
+        >>> nwj(torch.tensor([[2.0, 1.0], [1.0, 2.0]])).item()
+        1.0
+    """
+    return scores.diagonal().mean() - (log_mean_exp(scores, None, negatives) - 1).exp()
+
+
+def infonce(scores: Float[Tensor, "n n"]) -> Float[Tensor, ""]:
+    """InfoNCE lower bound, a classification of the right y among N.
+
+        1/N Σ_i log [ exp f(x_i, y_i) / mean_j exp f(x_i, y_j) ]
+
+    The positive stands in its own denominator: the value never exceeds log N, and the bound holds
+    because of that. Adding any function of x to f changes nothing.
+
+    Reference: CLUB, equation 5.
+
+    Args:
+        scores: f(x_i, y_j).
+
+    Returns:
+        The bound in nats.
+
+    Example:
+        >>> infonce(torch.tensor([[100.0, 0.0], [0.0, 100.0]])).item()  # log 2
+        0.693...
+    """
+    return (scores.diagonal() - log_mean_exp(scores, dim=1, negatives="all")).mean()
+
+
+def tuba(
+    scores: Float[Tensor, "n n"],
+    log_baseline: Float[Tensor, " n"],
+    negatives: Negatives = "others",
+) -> Float[Tensor, ""]:
+    """Tractable unnormalised Barber-Agakov lower bound with a baseline a(y).
+
+        1 + E_joint[f - log a(y)] - E_product[exp(f) / a(y)]
+
+    A lower bound for every f and a > 0; a = e is NWJ. A good baseline is E_x[exp f(x, y)].
+
+    Reference: Poole, section 2.2 (I_TUBA).
+
+    Args:
+        scores: f(x_i, y_j).
+        log_baseline: log a(y_j).
+        negatives: whether the diagonal stands among the negatives.
+
+    Returns:
+        The bound in nats.
+
+    Example:
+        >>> scores = torch.tensor([[2.0, 1.0], [1.0, 2.0]])
+        >>> bool(tuba(scores, log_baseline=torch.ones(2)) == nwj(scores))
+        True
+    """
+    return nwj(1 + scores - log_baseline, negatives)
+
+
+def tuba_interpolated(
+    scores: Float[Tensor, "n n"], log_baseline: Float[Tensor, " n"], alpha: float
+) -> Float[Tensor, ""]:
+    """Interpolation between TUBA (alpha = 0) and InfoNCE (alpha = 1).
+
+        1 + E_joint[log exp(f) / b(y)] - E_product[exp(f) / b(y)],
+        b(y) = alpha · 1/K Σ_k exp f(x_k, y) + (1 - alpha) · a(y),
+
+    where x_1 ... x_K contain the x in the numerator. Less variance than TUBA, and a ceiling of
+    1 + log(K / alpha) instead of log K. Both expectations must use the same K for the bound to hold: a
+    batch has K = N - 1 x's that are independent of a given y_j, so in the joint term one of the
+    other x's is left out, and the mean is taken over which.
+
+    Reference: Poole, section 2.4 (I_α).
+
+    Args:
+        scores: f(x_i, y_j).
+        log_baseline: log a(y_j).
+        alpha: weight of the batch's own mean, between 0 and 1.
+
+    Returns:
+        The bound in nats.
+
+    Example:
+        >>> scores = torch.eye(8) * 9
+        >>> tuba_interpolated(scores, torch.zeros(8), alpha=1.0).item()  # log 7: InfoNCE's ceiling
+        1.945...
+    """
+    n = _check_square(scores)
+    if not 0 <= alpha <= 1:
+        raise ValueError(f"Expected 0 <= alpha <= 1 but got {alpha}.")
+    if alpha > 0 and n < 3:
+        raise ValueError(f"Expected at least 3 samples for the interpolated bound but got {n}.")
+    if alpha == 0:
+        return tuba(scores, log_baseline)
+    # Scale each column by its largest term, so that the sums below neither overflow nor vanish.
+    top = scores.detach().amax(0)
+    if alpha < 1:
+        top = torch.maximum(top, log_baseline.detach())
+    weights = (scores - top).exp()
+    own = (1 - alpha) * (log_baseline - top).exp() if alpha < 1 else torch.zeros_like(top)
+    others = weights.sum(0) - weights.diagonal()
+    # joint: leave x_k out of the sum over all N, for each k != j; what is left contains x_j, which
+    # bounds it from below where the subtraction cancels
+    tiny = torch.finfo(scores.dtype).tiny
+    rest = torch.maximum(weights.sum(0) - weights, weights.diagonal()).clamp_min(tiny)
+    log_joint = (alpha * rest / (n - 1) + own).log() + top
+    joint = scores.diagonal() - (log_joint.sum(0) - log_joint.diagonal()) / (n - 1)
+    mean = others / (n - 1)
+    return 1 + joint.mean() - (mean / (alpha * mean + own).clamp_min(tiny)).mean()
+
+
+def js(scores: Float[Tensor, "n n"], negatives: Negatives = "others") -> Float[Tensor, ""]:
+    """Jensen-Shannon objective: logistic regression between the joint and the product.
+
+        E_joint[-softplus(-f)] - E_product[softplus(f)]
+
+    It bounds twice the Jensen-Shannon divergence less 2 log 2, not MI: something to *learn* f with,
+    stably. At the optimum f is log p(x,y)/(p(x)p(y)), which then goes into NWJ (1 + f) or SMILE.
+
+    Reference: Nowozin et al. 2016 (f-GAN), table 6; Hjelm et al. 2019, equation 4.
+
+    Args:
+        scores: f(x_i, y_j).
+        negatives: whether the diagonal stands among the negatives.
+
+    Returns:
+        The objective, to be maximised; not a number of nats of MI.
+
+    Example:
+        >>> js(torch.zeros(3, 3)).item()  # -2 log 2
+        -1.386...
+    """
+    n = _check_square(scores)
+    _check_negatives(negatives)
+    positive = scores.diagonal()
+    product = F.softplus(scores).sum()
+    if negatives == "others":
+        product = (product - F.softplus(positive).sum()) / (n * (n - 1))
+    else:
+        product = product / n**2
+    return -F.softplus(-positive).mean() - product
+
+
+def smile(
+    scores: Float[Tensor, "n n"], clip: float = 5.0, negatives: Negatives = "others"
+) -> Float[Tensor, ""]:
+    """Smoothed lower-bound estimator: Donsker-Varadhan with a clipped partition function.
+
+        E_joint[f] - log E_product[exp clip(f, -c, c)]
+
+    Clipping trades variance for bias; with it the value is no bound on either side. To be fed with
+    a critic that was learnt by :func:`js`. c = inf gives :func:`dv`.
+
+    Reference: Song and Ermon 2020, *Understanding the Limitations of Variational Mutual Information
+    Estimators*, section 4.
+
+    Args:
+        scores: f(x_i, y_j).
+        clip: c, positive.
+        negatives: whether the diagonal stands among the negatives.
+
+    Returns:
+        The estimate in nats.
+
+    Example:
+        >>> smile(torch.tensor([[9.0, 0.0], [0.0, 9.0]]), clip=5.0).item()
+        9.0
+    """
+    if not clip > 0:
+        raise ValueError(f"Expected clip > 0 but got {clip}.")
+    clipped = scores.clamp(-clip, clip)
+    return scores.diagonal().mean() - log_mean_exp(clipped, None, negatives)
+
+
+def flo(
+    scores: Float[Tensor, "n n"],
+    potential: Float[Tensor, " n"],
+    negatives: Negatives = "others",
+) -> Float[Tensor, ""]:
+    """Fenchel-Legendre lower bound with a second function u(x, y).
+
+        1 - 1/N Σ_i [ u_i + exp(-u_i) · mean_j exp(f(x_i, y_j) - f(x_i, y_i)) ]
+
+    A lower bound for every f and u, and tight without many negatives. The best u is the logarithm
+    of the *expected* exp(f(x, y') - f(x, y)), which is minus the pointwise MI at the best f; with the
+    batch's own mean in its place the value would be InfoNCE ("all").
+
+    Reference: Guo et al. 2022, *Tight Mutual Information Estimation with Contrastive
+    Fenchel-Legendre Optimization*, section 3.
+
+    Args:
+        scores: f(x_i, y_j).
+        potential: u(x_i, y_i).
+        negatives: whether the diagonal stands among the negatives.
+
+    Returns:
+        The bound in nats.
+
+    Example:
+        >>> flo(torch.tensor([[2.0, 0.0], [0.0, 2.0]]), potential=torch.tensor([-2.0, -2.0])).item()
+        2.0
+    """
+    contrast = log_mean_exp(scores, 1, negatives) - scores.diagonal()
+    return (1 - potential - (contrast - potential).exp()).mean()
+
+
+# --- shared -----------------------------------------------------------------------------------------
+
+
+def log_mean_exp(
+    scores: Float[Tensor, "n n"], dim: int | None, negatives: Negatives
+) -> Float[Tensor, "..."]:
+    """Logarithm of the mean of exp(scores), along one axis or over all negatives.
+
+    Args:
+        scores: scores[i, j].
+        dim: 0 down each column, 1 along each row, None over the whole matrix.
+        negatives: "others" leaves the diagonal out, "all" keeps it.
+
+    Returns:
+        A vector of n values, or a scalar for ``dim=None``.
+
+    Example:
+        >>> log_mean_exp(torch.zeros(3, 3), dim=None, negatives="others").item()
+        0.0
+    """
+    n = _check_square(scores)
+    _check_negatives(negatives)
+    count = n
+    if negatives == "others":
+        scores = scores.masked_fill(
+            torch.eye(n, dtype=torch.bool, device=scores.device), -math.inf
+        )
+        count = n - 1
+    if dim is None:
+        return scores.flatten().logsumexp(0) - math.log(n * count)
+    return scores.logsumexp(dim) - math.log(count)
+
+
+def _check_batch(log_prob: Tensor) -> int:
+    if log_prob.ndim != 1 or len(log_prob) < 2:
+        raise ValueError(
+            f"Expected a vector of at least 2 log-densities but got shape {tuple(log_prob.shape)}."
+        )
+    return len(log_prob)
+
+
+def _check_square(scores: Tensor) -> int:
+    if scores.ndim != 2 or scores.shape[0] != scores.shape[1] or len(scores) < 2:
+        raise ValueError(
+            "Expected a square matrix scores[i, j] of at least 2 samples "
+            f"but got shape {tuple(scores.shape)}."
+        )
+    return len(scores)
+
+
+def _check_negatives(negatives: str) -> None:
+    if negatives not in ("others", "all"):
+        raise ValueError(f'Expected negatives to be "others" or "all" but got {negatives!r}.')

@@ -1,0 +1,158 @@
+"""What conditionals and critics share: a multilayer perceptron and a standardiser."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+Hidden = int | Sequence[int]
+
+
+class MLP(nn.Module):
+    """A perceptron with ReLU units; without inputs, a vector of parameters.
+
+    The second case makes a conditional on nothing, that is a marginal, an ordinary conditional.
+
+    Args:
+        in_dim: inputs; 0 for a learnt constant.
+        hidden: units of the hidden layer, or of each of several; () for a linear map.
+        out_dim: outputs.
+
+    Example:
+        >>> MLP(3, 16, 2)(torch.zeros(5, 3)).shape
+        torch.Size([5, 2])
+        >>> MLP(0, 16, 2)(torch.zeros(5, 0)).shape
+        torch.Size([5, 2])
+    """
+
+    def __init__(self, in_dim: int, hidden: Hidden, out_dim: int):
+        super().__init__()
+        check_size("out_dim", out_dim)
+        if in_dim == 0:
+            self.constant = nn.Parameter(torch.zeros(out_dim))
+            self.layers = None
+            return
+        widths = [in_dim, *hidden_widths(hidden), out_dim]
+        layers = []
+        for a, b in zip(widths, widths[1:], strict=False):
+            layers += [nn.Linear(a, b), nn.ReLU()]
+        self.layers = nn.Sequential(*layers[:-1])
+
+    @property
+    def offset(self) -> Float[Tensor, " out_dim"]:
+        """The parameter that shifts the output, for an initial value."""
+        if self.layers is None:
+            return self.constant
+        last = self.layers[-1]
+        assert isinstance(last, nn.Linear)
+        return last.bias
+
+    def forward(self, x: Float[Tensor, "*n in_dim"]) -> Float[Tensor, "*n out_dim"]:
+        """Map each row of x; the result has the dtype of x, also under autocast."""
+        if self.layers is None:
+            return self.constant.expand(*x.shape[:-1], -1)
+        return self.layers(x).to(x.dtype)
+
+
+class Standardizer(nn.Module):
+    """Shift and scale each column to mean 0 and variance 1, from running statistics.
+
+    So the unit of measurement of x and y does not matter to the networks. The statistics average
+    all batches observed at first, and follow slow changes of the data after ``1 / momentum`` batches.
+    They are *replaced* on every observation, never altered in place, so that a graph built before
+    still goes backwards. A constant column is shifted but not scaled.
+
+    Args:
+        dim: number of columns.
+        momentum: weight of a new batch in the long run.
+
+    Example:
+        >>> s = Standardizer(1)
+        >>> s.observe(torch.tensor([[1e12], [3e12]]))
+        >>> round(s(torch.tensor([[5e12]])).item(), 3)
+        3.0
+    """
+
+    mean: Tensor
+    variance: Tensor
+    batches: Tensor
+
+    def __init__(self, dim: int, momentum: float = 0.01):
+        super().__init__()
+        self.momentum = momentum
+        self.register_buffer("mean", torch.zeros(dim))
+        self.register_buffer("variance", torch.ones(dim))
+        self.register_buffer("batches", torch.zeros(()))
+
+    @property
+    def scale(self) -> Float[Tensor, " dim"]:
+        """Standard deviation of each column, 1 where it is constant."""
+        return torch.where(self.variance > 0, self.variance, 1.0).sqrt()
+
+    @property
+    def varies(self) -> Float[Tensor, " dim"]:
+        """1 for each column that is not constant, 0 for the others."""
+        return (self.variance > 0).to(self.variance.dtype)
+
+    @torch.no_grad()
+    def observe(self, x: Float[Tensor, "n dim"]) -> None:
+        """Take a batch into the statistics."""
+        if x.numel() == 0:
+            return
+        first = x[0]  # relative to a sample: exactly 0 for a constant column, whatever its value
+        shifted = x - first
+        shift = shifted.mean(0)
+        mean, variance = first + shift, (shifted - shift).square().mean(0)
+        batches = self.batches + 1
+        weight = (1 / batches).clamp_min(self.momentum)
+        delta = mean - self.mean
+        known = (self.batches > 0).to(x.dtype)  # what the first batch replaces has no spread
+        variance = torch.lerp(self.variance, variance, weight) + (
+            known * weight * (1 - weight) * delta.square()
+        )
+        mean = torch.where(known > 0, self.mean + weight * delta, mean)
+        finite = mean.isfinite() & variance.isfinite()  # one bad batch must not spoil the module
+        self.mean = torch.where(finite, mean, self.mean)
+        self.variance = torch.where(finite, variance, self.variance)
+        self.batches = batches
+
+    def forward(self, x: Float[Tensor, "*n dim"]) -> Float[Tensor, "*n dim"]:
+        """Standardise x."""
+        return (x - self.mean) / self.scale
+
+
+def soft_limit(value: Float[Tensor, "*s"], limit: float) -> Float[Tensor, "*s"]:
+    """Bound a value smoothly to (-limit, limit), leaving it as it is where it is small.
+
+    Example:
+        >>> soft_limit(torch.tensor([0.1, 1e9]), limit=15.0).tolist()
+        [0.09999..., 15.0]
+    """
+    return limit * torch.tanh(value / limit)
+
+
+def hidden_widths(hidden: Hidden) -> tuple[int, ...]:
+    """Widths of the hidden layers, from one number or several.
+
+    Example:
+        >>> hidden_widths(64), hidden_widths([64, 32])
+        ((64,), (64, 32))
+    """
+    widths = (hidden,) if isinstance(hidden, int) else tuple(hidden)
+    for width in widths:
+        check_size("hidden", width)
+    return widths
+
+
+def check_size(name: str, value: int, at_least: int = 1) -> None:
+    """Refuse a size that is no integer or too small."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
+        raise ValueError(f"Expected {name} to be an integer >= {at_least} but got {value!r}.")
+
+

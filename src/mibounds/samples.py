@@ -1,0 +1,86 @@
+"""Samples: what the estimators accept, checked where it enters.
+
+Shapes and dtypes are checked on every call, because that is free. Values (NaN, infinity) are not: a
+look at the values stalls a GPU.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def check_pair(x: Tensor, y: Tensor) -> int:
+    """Check that x and y are the two sides of n >= 2 joint samples.
+
+    Args:
+        x: one sample a row.
+        y: one sample a row, as many as x has.
+
+    Returns:
+        The number of samples n.
+
+    Example:
+        >>> check_pair(torch.zeros(8, 3), torch.zeros(8, 2))
+        8
+    """
+    for name, value in (("x", x), ("y", y)):
+        if not isinstance(value, Tensor):
+            raise ValueError(
+                f"Expected {name} to be a torch.Tensor but got {type(value).__name__}; "
+                "convert it with torch.as_tensor."
+            )
+        if value.is_complex():
+            raise ValueError(
+                f"Expected {name} to be real but got {value.dtype}; "
+                "pass torch.view_as_real(...).flatten(1) instead."
+            )
+        if value.ndim == 0:
+            raise ValueError(f"Expected {name} to have one sample a row but got a single number.")
+    if len(x) != len(y):
+        raise ValueError(
+            f"Expected x and y to hold the same number of samples but got {len(x)} and {len(y)}."
+        )
+    if len(x) < 2:
+        raise ValueError(f"Expected at least 2 samples (x_i, y_i) but got {len(x)}.")
+    return len(x)
+
+
+def check_real(name: str, value: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
+    """Check a real-valued variable of known width, and bring it to shape (n, dim) and a dtype.
+
+    A vector of n numbers stands for one column. A narrower float (as autocast produces) is widened;
+    a wider one is refused, since narrowing it silently would lose digits.
+
+    Args:
+        name: what to call it in a message.
+        value: the samples, (n, dim) or, for ``dim=1``, (n,).
+        dim: expected number of columns.
+        dtype: dtype of the network's parameters.
+
+    Returns:
+        The samples, (n, dim).
+
+    Example:
+        >>> check_real("x", torch.zeros(8), dim=1, dtype=torch.float32).shape
+        torch.Size([8, 1])
+    """
+    if not value.is_floating_point():
+        raise ValueError(
+            f"Expected {name} to be floating point but got {value.dtype}; for labels as y use "
+            "conditional=Categorical(...), for labels as x one-hot encode them, "
+            "for counts or other integers call .float()."
+        )
+    if value.ndim == 1 and dim == 1:
+        value = value[:, None]
+    if value.ndim != 2 or value.shape[1] != dim:
+        hint = "; flatten the leading dimensions into one" if value.ndim > 2 else ""
+        raise ValueError(
+            f"Expected {name} of shape (n, {dim}) but got {tuple(value.shape)}{hint}."
+        )
+    if torch.promote_types(value.dtype, dtype) != dtype:
+        raise ValueError(
+            f"Expected {name} in {dtype}, the precision of the estimator, but got {value.dtype}; "
+            f"call {name}.to({dtype}), or .to({value.dtype}) on the estimator."
+        )
+    return value.to(dtype)
