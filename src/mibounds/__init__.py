@@ -3,23 +3,12 @@
 samples -> (conditional q(y|x) | critic f(x, y)) -> bound -> nats
 """
 
-from mibounds import bounds
-from mibounds.conditionals import (
-    AsPublishedGaussian,
-    Bernoulli,
-    Categorical,
-    Flow,
-    FullGaussian,
-    Gaussian,
-    GaussianMixture,
-    LowRankGaussian,
-    StudentT,
-    UnitGaussian,
-)
-from mibounds.critics import BilinearCritic, ConcatCritic, SeparableCritic
-from mibounds.estimators import (
-    BA, CLUB, DV, ESTIMATORS, FLO, JS, MINE, NWJ, SMILE, TUBA, VUB, CLUBSample, DoE, InfoNCE, L1Out,
-)  # fmt: skip
-from mibounds.functional import ba, club, club_sample, l1out, vub
+from mibounds.tasks import TASKS as TASKS
+from mibounds.conditionals import *
+from mibounds.critics import *
+from mibounds import bounds as bounds
+from mibounds.functional import *
+from mibounds.estimators import *
+from mibounds.estimation import *
 
 __version__ = "0.1.0"

@@ -4,20 +4,20 @@ One convention holds throughout. A matrix ``scores`` has
 
     scores[i, j] = score(x_i, y_j),
 
-where the score is log q(y|x) for the bounds that need a conditional, and f(x, y) for those that need
-a critic. The diagonal holds the pairs of the *joint* distribution, everything else pairs of the
-*product of the marginals*. ``log_prob`` is that diagonal alone, log q(y_i|x_i).
+where the score is log q(y|x) for the bounds that need a conditional, and f(x, y) for those that
+need a critic. The diagonal holds the pairs of the *joint* distribution, everything else pairs of
+the *product of the marginals*. ``log_prob`` is that diagonal alone, log q(y_i|x_i).
 
 Two choices are common to most bounds.
 
-*Which axis.* CLUB and InfoNCE contrast y_i with other y's for a fixed x_i (along a row); L1Out, TUBA
-and its interpolation contrast x_i with other x's for a fixed y_i (along a column).
+*Which axis.* CLUB and InfoNCE contrast y_i with other y's for a fixed x_i (along a row); L1Out,
+TUBA and its interpolation contrast x_i with other x's for a fixed y_i (along a column).
 
-*Which negatives.* ``negatives="others"`` leaves the diagonal out: x_i and y_j are then independent and
-sample means over them are unbiased. ``negatives="all"`` keeps it. For CLUB this is the paper's 1/N²
-form, too small by the factor 1 - 1/N. For a critic bound the positive pair then stands in its own
-denominator, and the estimate can *never exceed log N* (4.16 nats at N = 64), whatever the truth:
-log mean_j exp f(x_i, y_j) >= f(x_i, y_i) - log N. InfoNCE has this ceiling by definition.
+*Which negatives.* ``negatives="others"`` leaves the diagonal out: x_i and y_j are then independent
+and sample means over them are unbiased. ``negatives="all"`` keeps it. For CLUB this is the paper's
+1/N² form, too small by the factor 1 - 1/N. For a critic bound the positive pair then stands in its
+own denominator, and the estimate can *never exceed log N* (4.16 nats at N = 64), whatever the
+truth: log mean_j exp f(x_i, y_j) >= f(x_i, y_i) - log N. InfoNCE has this ceiling by definition.
 
 Names of equations: "CLUB" is Cheng et al., *CLUB: A Contrastive Log-ratio Upper Bound of Mutual
 Information*, ICML 2020; "Poole" is Poole et al., *On Variational Bounds of Mutual Information*,
@@ -40,7 +40,7 @@ Negatives = Literal["others", "all"]
 Draw = Literal["uniform", "permutation", "derangement"]
 
 
-# --- bounds from a conditional q(y|x) -------------------------------------------------------------
+# --- bounds from a conditional q(y|x) ------------------------------------------------------------
 
 
 def club(
@@ -52,8 +52,8 @@ def club(
 
         1/N Σ_i [ log q(y_i|x_i) - mean_j log q(y_j|x_i) ]
 
-    An upper bound if q is the true conditional (Theorem 3.1), or is nearer to p(x, y) than to
-    p(x) p(y) (Theorem 3.2). It is not tight: a better q makes it a larger number. Because the sum is
+    An upper bound if q is the true conditional (Theorem 3.1), or is nearer to p(x, y) than to p(x)
+    p(y) (Theorem 3.2). It is not tight: a better q makes it a larger number. Because the sum is
     linear in log q, leaving out i = j is the same as a factor N / (N - 1), which makes the sample
     value unbiased. It is +inf where q(y_j|x_i) = 0 for some pair.
 
@@ -118,11 +118,11 @@ def draw_negatives(
     """Draw the indices of k negatives for each of n samples.
 
     "uniform" draws from all N samples, the own one included, as in Algorithm 1 of the paper, and so
-    agrees in expectation with the 1/N² form of CLUB; so does "permutation", in which every sample is
-    the negative of exactly one other (about one is its own). "derangement" is a permutation without
-    fixed points (a random cycle), hence unbiased for the 1/(N(N-1)) form; its k negatives a sample
-    are distinct, and with k = N - 1 the sampled value *is* the exact one. Permutations have the
-    smaller variance, for whatever depends on x or on y alone cancels in the sum.
+    agrees in expectation with the 1/N² form of CLUB; so does "permutation", in which every sample
+    is the negative of exactly one other (about one is its own). "derangement" is a permutation
+    without fixed points (a random cycle), hence unbiased for the 1/(N(N-1)) form; its k negatives a
+    sample are distinct, and with k = N - 1 the sampled value *is* the exact one. Permutations have
+    the smaller variance, for whatever depends on x or on y alone cancels in the sum.
 
     Args:
         n: number of samples, at least 2.
@@ -290,7 +290,7 @@ def doe(log_prob: Float[Tensor, " n"], log_marginal: Float[Tensor, " n"]) -> Flo
     return vub(log_prob, log_marginal)
 
 
-# --- bounds from a critic f(x, y) -----------------------------------------------------------------
+# --- bounds from a critic f(x, y) ----------------------------------------------------------------
 
 
 def dv(scores: Float[Tensor, "n n"], negatives: Negatives = "others") -> Float[Tensor, ""]:
@@ -435,8 +435,8 @@ def tuba_interpolated(
         1 + E_joint[log exp(f) / b(y)] - E_product[exp(f) / b(y)],
         b(y) = alpha · 1/K Σ_k exp f(x_k, y) + (1 - alpha) · a(y),
 
-    where x_1 ... x_K contain the x in the numerator. Less variance than TUBA, and a ceiling of
-    1 + log(K / alpha) instead of log K. Both expectations must use the same K for the bound to hold: a
+    where x_1 ... x_K contain the x in the numerator. Less variance than TUBA, and a ceiling of 1 +
+    log(K / alpha) instead of log K. Both expectations must use the same K for the bound to hold: a
     batch has K = N - 1 x's that are independent of a given y_j, so in the joint term one of the
     other x's is left out, and the mean is taken over which.
 
@@ -518,8 +518,8 @@ def smile(
 
         E_joint[f] - log E_product[exp clip(f, -c, c)]
 
-    Clipping trades variance for bias; with it the value is no bound on either side. To be fed with
-    a critic that was learnt by :func:`js`. c = inf gives :func:`dv`.
+    Clipping trades variance for bias; with it the value is no bound on either side, and has no
+    ceiling. To be fed with a critic that was learnt by :func:`js`. c = inf gives :func:`dv`.
 
     Reference: Song and Ermon 2020, *Understanding the Limitations of Variational Mutual Information
     Estimators*, section 4.
@@ -552,8 +552,8 @@ def flo(
         1 - 1/N Σ_i [ u_i + exp(-u_i) · mean_j exp(f(x_i, y_j) - f(x_i, y_i)) ]
 
     A lower bound for every f and u, and tight without many negatives. The best u is the logarithm
-    of the *expected* exp(f(x, y') - f(x, y)), which is minus the pointwise MI at the best f; with the
-    batch's own mean in its place the value would be InfoNCE ("all").
+    of the *expected* exp(f(x, y') - f(x, y)), which is minus the pointwise MI at the best f; with
+    the batch's own mean in its place the value would be InfoNCE ("all").
 
     Reference: Guo et al. 2022, *Tight Mutual Information Estimation with Contrastive
     Fenchel-Legendre Optimization*, section 3.
@@ -574,7 +574,7 @@ def flo(
     return (1 - potential - (contrast - potential).exp()).mean()
 
 
-# --- shared -----------------------------------------------------------------------------------------
+# --- shared --------------------------------------------------------------------------------------
 
 
 def log_mean_exp(
@@ -598,9 +598,7 @@ def log_mean_exp(
     _check_negatives(negatives)
     count = n
     if negatives == "others":
-        scores = scores.masked_fill(
-            torch.eye(n, dtype=torch.bool, device=scores.device), -math.inf
-        )
+        scores = scores.masked_fill(torch.eye(n, dtype=torch.bool, device=scores.device), -math.inf)
         count = n - 1
     if dim is None:
         return scores.flatten().logsumexp(0) - math.log(n * count)

@@ -24,6 +24,19 @@ from mibounds.samples import check_real
 if TYPE_CHECKING:
     from jaxtyping import Float, Shaped
 
+__all__ = [
+    "AsPublishedGaussian",
+    "Bernoulli",
+    "Categorical",
+    "Flow",
+    "FullGaussian",
+    "Gaussian",
+    "GaussianMixture",
+    "LowRankGaussian",
+    "StudentT",
+    "UnitGaussian",
+]
+
 LOG_VARIANCE_LIMIT = 15.0  # in units of y's own variance: standard deviations from e^-7.5 to e^7.5
 
 
@@ -76,8 +89,8 @@ class Conditional(nn.Module, ABC):
 class Gaussian(Conditional):
     """Diagonal Gaussian, N(μ(x), diag σ²(x)); the default.
 
-    The log-variance is bounded softly to ±15 around that of y itself, which leaves room for 7.5 nats
-    a dimension. Reference: CLUB, supplement D.
+    The log-variance is bounded softly to ±15 around that of y itself, which leaves room for 7.5
+    nats a dimension. Reference: CLUB, supplement D.
 
     Args:
         x_dim: columns of x.
@@ -95,7 +108,6 @@ class Gaussian(Conditional):
         self.net = MLP(x_dim, hidden, 2 * y_dim)
 
     def forward(self, x: Shaped[Tensor, "n *x"]) -> Distribution:
-        """The Distribution of y at each x, with batch shape (n,)."""
         loc, log_variance = self._outputs(x).chunk(2, -1)
         return _diagonal(self._loc(loc), self._scale(log_variance))
 
@@ -121,7 +133,6 @@ class UnitGaussian(Conditional):
         self.net = MLP(x_dim, hidden, y_dim)
 
     def forward(self, x: Shaped[Tensor, "n *x"]) -> Distribution:
-        """The Distribution of y at each x, with batch shape (n,)."""
         loc = self._loc(self._outputs(x))
         return _diagonal(loc, torch.ones_like(loc))
 
@@ -144,7 +155,6 @@ class FullGaussian(Conditional):
         self.net = MLP(x_dim, hidden, 2 * y_dim + y_dim * (y_dim - 1) // 2)
 
     def forward(self, x: Shaped[Tensor, "n *x"]) -> Distribution:
-        """The Distribution of y at each x, with batch shape (n,)."""
         d = self.y_dim
         loc, log_variance, lower = self._outputs(x).split([d, d, d * (d - 1) // 2], -1)
         row, column = torch.tril_indices(d, d, -1, device=x.device)
@@ -176,7 +186,6 @@ class LowRankGaussian(Conditional):
         self.rank = rank
 
     def forward(self, x: Shaped[Tensor, "n *x"]) -> Distribution:
-        """The Distribution of y at each x, with batch shape (n,)."""
         d = self.y_dim
         loc, log_variance, factor = self._outputs(x).split([d, d, self.rank * d], -1)
         unit = self.y_standard.scale * self.y_standard.varies
@@ -208,7 +217,6 @@ class GaussianMixture(Conditional):
             self.net.offset[components : components * (1 + y_dim)].normal_()
 
     def forward(self, x: Shaped[Tensor, "n *x"]) -> Distribution:
-        """The Distribution of y at each x, with batch shape (n,)."""
         k, d = self.components, self.y_dim
         logits, loc, log_variance = self._outputs(x).split([k, k * d, k * d], -1)
         loc, log_variance = loc.unflatten(-1, (k, d)), log_variance.unflatten(-1, (k, d))
@@ -239,7 +247,6 @@ class StudentT(Conditional):
             self.net.offset[2 * y_dim :] += 10.0
 
     def forward(self, x: Shaped[Tensor, "n *x"]) -> Distribution:
-        """The Distribution of y at each x, with batch shape (n,)."""
         loc, log_variance, degrees = self._outputs(x).chunk(3, -1)
         t = D.StudentT(
             1 + F.softplus(degrees),
@@ -269,7 +276,6 @@ class Categorical(Conditional):
         self.net = MLP(x_dim, hidden, classes)
 
     def forward(self, x: Shaped[Tensor, "n *x"]) -> Distribution:
-        """The Distribution of y at each x, with batch shape (n,)."""
         return D.Categorical(logits=self._outputs(x), validate_args=False)
 
     def check_y(self, y: Shaped[Tensor, "n *y"]) -> Shaped[Tensor, "n *event"]:
@@ -311,9 +317,10 @@ class Bernoulli(Conditional):
         self.net = MLP(x_dim, hidden, y_dim)
 
     def forward(self, x: Shaped[Tensor, "n *x"]) -> Distribution:
-        """The Distribution of y at each x, with batch shape (n,)."""
         logits = self._outputs(x)
-        return D.Independent(D.Bernoulli(logits=logits, validate_args=False), 1, validate_args=False)
+        return D.Independent(
+            D.Bernoulli(logits=logits, validate_args=False), 1, validate_args=False
+        )
 
     def check_y(self, y: Shaped[Tensor, "n *y"]) -> Shaped[Tensor, "n *event"]:
         """Zeros and ones as floating point, of shape (n, y_dim)."""
@@ -326,7 +333,7 @@ class Bernoulli(Conditional):
 
 
 class Flow(Conditional):
-    """Normalising flow: neural splines, autoregressive, conditioned on x. Needs the extra ``flows``.
+    """Normalising flow of neural splines, conditioned on x; needs the extra ``flows``.
 
     Reference: Durkan et al. 2019, *Neural Spline Flows*; the implementation is zuko's.
 
@@ -356,7 +363,6 @@ class Flow(Conditional):
         )
 
     def forward(self, x: Shaped[Tensor, "n *x"]) -> Distribution:
-        """The Distribution of y at each x, with batch shape (n,)."""
         x = self.x_standard(self._check_x(x))
         base = self.net(x) if self.x_dim else self.net().expand((len(x),))
         units = D.AffineTransform(self.y_standard.mean, self.y_standard.scale, event_dim=1)
@@ -386,7 +392,6 @@ class AsPublishedGaussian(Conditional):
         self.net_log_variance = MLP(x_dim, hidden, y_dim)
 
     def forward(self, x: Shaped[Tensor, "n *x"]) -> Distribution:
-        """The Distribution of y at each x, with batch shape (n,)."""
         x = self._check_x(x)
         scale = (0.5 * self.net_log_variance(x).tanh()).exp()
         return _diagonal(self.net(x), scale)

@@ -1,8 +1,8 @@
 """Critics f(x, y): modules that score pairs.
 
 ``critic(x, y)`` scores given pairs, row by row; ``critic.pairs(x, y)`` scores every x against every
-y, [i, j] = f(x_i, y_j). Any callable of the first kind can stand in for a critic: a known log-ratio,
-say. All of these standardise x and y inside, from what they have observed.
+y, [i, j] = f(x_i, y_j). Any callable of the first kind can stand in for a critic, such as a known
+log-ratio. All of these standardise x and y inside, from what they have observed.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from mibounds.samples import check_real
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Shaped
+
+__all__ = ["BilinearCritic", "ConcatCritic", "SeparableCritic"]
 
 
 class Critic(nn.Module, ABC):
@@ -47,15 +49,11 @@ class Critic(nn.Module, ABC):
     def score(self, a: Float[Tensor, "*s h"], b: Float[Tensor, "*s h"]) -> Float[Tensor, "*s"]:
         """The score of features a of x and b of y, broadcast over leading dimensions."""
 
-    def forward(
-        self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]
-    ) -> Float[Tensor, " n"]:
+    def forward(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, " n"]:
         """Scores of the given pairs, f(x_i, y_i)."""
         return self.score(*self.features(*self._standard(x, y)))
 
-    def pairs(
-        self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "m *y"]
-    ) -> Float[Tensor, "n m"]:
+    def pairs(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "m *y"]) -> Float[Tensor, "n m"]:
         """Scores of all pairs, [i, j] = f(x_i, y_j)."""
         a, b = self.features(*self._standard(x, y))
         return self.score(a[:, None], b[None])

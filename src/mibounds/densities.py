@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 import torch.nn.functional as F
@@ -29,6 +29,7 @@ from torch.distributions import (
     Uniform,
     constraints,
 )
+from torch.distributions.transforms import ComposeTransform
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int, Shaped
@@ -47,7 +48,8 @@ def log_prob(p: Distribution, y: Shaped[Tensor, "n *event"]) -> Float[Tensor, " 
         Nats.
 
     Example:
-        >>> log_prob(Categorical(probs=torch.tensor([[0.5, 0.5], [1.0, 0.0]])), torch.tensor([0, 1]))
+        >>> p = Categorical(probs=torch.tensor([[0.5, 0.5], [1.0, 0.0]]))
+        >>> log_prob(p, torch.tensor([0, 1]))
         tensor([-0.6931,    -inf])
     """
     check_distribution(p, y)
@@ -65,7 +67,8 @@ def log_prob_pairs(p: Distribution, y: Shaped[Tensor, "m *event"]) -> Float[Tens
         Nats; -inf where y_j lies outside the support of p(y|x_i).
 
     Example:
-        >>> log_prob_pairs(Normal(torch.tensor([0.0, 1.0]), 1.0), torch.tensor([0.0, 1.0, 2.0])).shape
+        >>> p = Normal(torch.tensor([0.0, 1.0]), 1.0)
+        >>> log_prob_pairs(p, torch.tensor([0.0, 1.0, 2.0])).shape
         torch.Size([2, 3])
     """
     return _log_prob_anywhere(p, y.unsqueeze(1)).T
@@ -143,7 +146,7 @@ def fit_gaussian(y: Float[Tensor, "n d"]) -> MultivariateNormal:
     scale = torch.where(constant, 1.0, variance).sqrt()
     z = torch.where(constant, 0.0, centred) / scale
     correlation = z.T @ z / n + torch.diag(constant.to(y.dtype))
-    # As much as rounding may take from the smallest eigenvalue, so that collinear columns factorise.
+    # As much as rounding may take from the smallest eigenvalue: collinear columns factorise too.
     jitter = 10 * d * torch.finfo(y.dtype).eps
     tril, _ = torch.linalg.cholesky_ex(
         correlation + jitter * torch.eye(d, dtype=y.dtype, device=y.device)
@@ -198,7 +201,7 @@ def check_distribution(p: Distribution, y: Tensor) -> None:
             )
 
 
-# --- log-densities, with exact zeros -----------------------------------------------------------------
+# --- log-densities, with exact zeros -------------------------------------------------------------
 
 
 def _log_prob(p: Distribution, y: Tensor) -> Tensor:
@@ -254,8 +257,8 @@ def _everywhere(p: Distribution) -> bool:
         support = p.support
     except NotImplementedError:  # unknown, as for some flows: taken to be everywhere
         return True
-    while hasattr(support, "base_constraint"):
-        support = support.base_constraint  # pyright: ignore[reportOptionalMemberAccess]
+    while (inner := getattr(support, "base_constraint", None)) is not None:
+        support = inner
     return support is constraints.real
 
 
@@ -269,8 +272,7 @@ def _inside(p: Distribution, y: Tensor) -> Tensor:
     assert support is not None
     inside = support.check(y)
     if isinstance(p, TransformedDistribution):  # the support of the base may be smaller than all
-        for transform in reversed(p.transforms):
-            y = transform.inv(y)
+        y = cast(Tensor, ComposeTransform(p.transforms).inv(y))
         inside = inside & _inside(p.base_dist, y)
     return inside
 
@@ -280,10 +282,7 @@ def _point(p: Distribution) -> Tensor:
     if isinstance(p, Independent):
         return _point(p.base_dist)
     if isinstance(p, TransformedDistribution):
-        point = _point(p.base_dist)
-        for transform in p.transforms:
-            point = transform(point)
-        return point
+        return cast(Tensor, ComposeTransform(p.transforms)(_point(p.base_dist)))
     return (p.mean if isinstance(p, Uniform) else p.mode).detach()
 
 
@@ -292,10 +291,10 @@ def _must_not_look(y: Tensor) -> bool:
     return y.is_cuda or torch.compiler.is_compiling()
 
 
-# --- mean log-densities of exponential families -----------------------------------------------------
+# --- mean log-densities of exponential families --------------------------------------------------
 
 
-def _closed_form(p: Distribution) -> Callable[[Distribution, Tensor], Tensor] | None:
+def _closed_form(p: Distribution) -> Callable[..., Tensor] | None:
     if isinstance(p, Independent) and _closed_form(p.base_dist) is not None:
         return _mean_independent
     # the type itself: a subclass may have another density
@@ -377,7 +376,7 @@ def _weighted(weight: Tensor, log_p: Tensor) -> Tensor:
     return torch.where(weight == 0, 0.0, weight * log_p.masked_fill(weight == 0, 0.0))
 
 
-_CLOSED_FORMS: dict[type[Distribution], Callable] = {
+_CLOSED_FORMS: dict[type[Distribution], Callable[..., Tensor]] = {
     Normal: _mean_normal,
     MultivariateNormal: _mean_multivariate_normal,
     LowRankMultivariateNormal: _mean_low_rank_normal,

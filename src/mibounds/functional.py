@@ -1,8 +1,8 @@
 """Bounds with a Distribution at hand: for encoders that have just computed p(y|x).
 
-A VAE or an information bottleneck has the conditional of its code already; these functions take it as
-it is, with gradients through it, and need no second pass: ``club(p, z)``. The estimators of the same
-stem call them too.
+A VAE or an information bottleneck has the conditional of its code already; these functions take it
+as it is, with gradients through it, and need no second pass: ``club(p, z)``. The estimators of the
+same stem call them too.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from mibounds.samples import check_pair
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int, Shaped
+
+__all__ = ["ba", "club", "club_sample", "l1out", "vub"]
 
 
 def club(
@@ -92,7 +94,7 @@ def club_sample(
 
 
 def l1out(p: Distribution, y: Shaped[Tensor, "n *event"]) -> Float[Tensor, ""]:
-    """Leave-one-out bound with the conditional as a Distribution; see :func:`mibounds.bounds.l1out`.
+    """L1Out with the conditional as a Distribution; see :func:`mibounds.bounds.l1out`.
 
     Args:
         p: conditional with batch shape (n,).

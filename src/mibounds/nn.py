@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
@@ -40,7 +41,7 @@ class MLP(nn.Module):
             return
         widths = [in_dim, *hidden_widths(hidden), out_dim]
         layers = []
-        for a, b in zip(widths, widths[1:], strict=False):
+        for a, b in pairwise(widths):
             layers += [nn.Linear(a, b), nn.ReLU()]
         self.layers = nn.Sequential(*layers[:-1])
 
@@ -64,9 +65,9 @@ class Standardizer(nn.Module):
     """Shift and scale each column to mean 0 and variance 1, from running statistics.
 
     So the unit of measurement of x and y does not matter to the networks. The statistics average
-    all batches observed at first, and follow slow changes of the data after ``1 / momentum`` batches.
-    They are *replaced* on every observation, never altered in place, so that a graph built before
-    still goes backwards. A constant column is shifted but not scaled.
+    all batches at first, and after ``1 / momentum`` of them follow slow changes of the data. They are
+    *replaced* on every observation, never altered in place, so that a graph built before still goes
+    backwards. A constant column is shifted but not scaled.
 
     Args:
         dim: number of columns.
@@ -156,3 +157,35 @@ def check_size(name: str, value: int, at_least: int = 1) -> None:
         raise ValueError(f"Expected {name} to be an integer >= {at_least} but got {value!r}.")
 
 
+def dims_or_part(
+    owner: str, x_dim: int | None, y_dim: int | None, part: str, value: object
+) -> tuple[int, int]:
+    """Check that an estimator was given either dimensions or the part to be built from them.
+
+    Args:
+        owner: name of the estimator.
+        x_dim: columns of x, or None.
+        y_dim: columns of y, or None.
+        part: name of the part.
+        value: the part, or None.
+
+    Returns:
+        The dimensions; of no meaning where the part was given.
+    """
+    if value is None:
+        if x_dim is None or y_dim is None:
+            raise ValueError(
+                f"Expected {owner}(x_dim, y_dim) or {owner}({part}=...) "
+                f"but got x_dim={x_dim} and y_dim={y_dim}."
+            )
+        return x_dim, y_dim
+    if not callable(value):
+        raise ValueError(
+            f"Expected {part} to be a module or a callable but got {type(value).__name__}."
+        )
+    if x_dim is not None or y_dim is not None:
+        raise ValueError(
+            f"Expected either dimensions or {part}= for {owner} but got both; "
+            f"the {part} has its dimensions already."
+        )
+    return 0, 0

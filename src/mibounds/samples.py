@@ -75,9 +75,7 @@ def check_real(name: str, value: Tensor, dim: int, dtype: torch.dtype) -> Tensor
         value = value[:, None]
     if value.ndim != 2 or value.shape[1] != dim:
         hint = "; flatten the leading dimensions into one" if value.ndim > 2 else ""
-        raise ValueError(
-            f"Expected {name} of shape (n, {dim}) but got {tuple(value.shape)}{hint}."
-        )
+        raise ValueError(f"Expected {name} of shape (n, {dim}) but got {tuple(value.shape)}{hint}.")
     if torch.promote_types(value.dtype, dtype) != dtype:
         raise ValueError(
             f"Expected {name} in {dtype}, the precision of the estimator, but got {value.dtype}; "

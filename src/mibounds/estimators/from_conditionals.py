@@ -1,0 +1,364 @@
+"""Estimators with a conditional q(y|x): upper bounds, Barber-Agakov, difference of entropies."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Distribution
+
+from mibounds import bounds, functional
+from mibounds.bounds import Draw, Negatives
+from mibounds.conditionals import Bernoulli, Categorical, Conditional, Gaussian, GaussianMixture
+from mibounds.densities import check_distribution, log_prob
+from mibounds.nn import Hidden, dims_or_part
+from mibounds.samples import check_pair
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int, Shaped
+
+Side = Literal["upper", "lower", "neither"]
+
+
+class ConditionalEstimator(nn.Module, ABC):
+    """A bound that needs q(y|x), or the known p(y|x).
+
+    Args:
+        x_dim: columns of x.
+        y_dim: columns of y.
+        hidden: hidden units of the default conditional, a diagonal :class:`Gaussian`.
+        conditional: instead of those three, a module or any callable from x to a Distribution with
+            batch shape (n,). With a plain callable there is nothing to learn.
+    """
+
+    bound: Side
+    condition: str
+
+    def __init__(
+        self,
+        x_dim: int | None = None,
+        y_dim: int | None = None,
+        hidden: Hidden = 64,
+        *,
+        conditional: Callable[[Tensor], Distribution] | None = None,
+    ):
+        super().__init__()
+        dims = dims_or_part(type(self).__name__, x_dim, y_dim, "conditional", conditional)
+        self.conditional = conditional or Gaussian(*dims, hidden)
+
+    @abstractmethod
+    def forward(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, ""]:
+        """The bound on a batch of samples, in nats."""
+
+    def loglikeli(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, ""]:
+        """Mean log-likelihood of the samples, 1/N Σ log q(y_i|x_i), in nats."""
+        return log_prob(*self._distribution(x, y)).mean()
+
+    def learning_loss(
+        self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]
+    ) -> Float[Tensor, ""]:
+        """Negative log-likelihood: what to minimise to fit q. A constant where p(y|x) is known."""
+        check_pair(x, y)
+        if self.training and isinstance(self.conditional, Conditional):
+            self.conditional.observe(x, y)
+        loss = -self.loglikeli(x, y)
+        return loss if isinstance(self.conditional, nn.Module) else loss.detach()
+
+    def _distribution(self, x: Tensor, y: Tensor) -> tuple[Distribution, Tensor]:
+        """The conditional at x, and y in the shape of its events."""
+        check_pair(x, y)
+        if isinstance(self.conditional, Conditional):
+            y = self.conditional.check_y(y)
+        p = self.conditional(x)
+        check_distribution(p, y)
+        return p, y
+
+
+class CLUB(ConditionalEstimator):
+    """Contrastive log-ratio upper bound over all pairs; see :func:`mibounds.bounds.club`.
+
+    Something to *minimise*: as a number it lies above MI, the further the better q is. For d
+    Gaussian pairs the exact conditional gives d (exp(2 MI/d) - 1).
+
+    Args:
+        x_dim: columns of x.
+        y_dim: columns of y.
+        hidden: hidden units of the default conditional, a diagonal :class:`Gaussian`.
+        conditional: learnt or known conditional, instead of the default.
+        negatives: "others" for the unbiased sum, "all" for the paper's 1/N².
+
+    Example:
+        >>> estimator = CLUB(3, 2, 16)
+        >>> x, y = torch.randn(64, 3), torch.randn(64, 2)
+        >>> estimator.learning_loss(x, y).backward()  # fit q with an optimiser of its own ...
+        >>> nats = estimator(x, y)  # ... then measure, or minimise
+    """
+
+    bound = "upper"
+    condition = "q is p(y|x), or nearer to p(x, y) than to p(x) p(y) (CLUB, Theorem 3.2)"
+
+    def __init__(
+        self,
+        x_dim: int | None = None,
+        y_dim: int | None = None,
+        hidden: Hidden = 64,
+        *,
+        conditional: Callable[[Tensor], Distribution] | None = None,
+        negatives: Negatives = "others",
+    ):
+        super().__init__(x_dim, y_dim, hidden, conditional=conditional)
+        self.negatives: Negatives = negatives
+
+    def forward(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, ""]:
+        return functional.club(*self._distribution(x, y), negatives=self.negatives)
+
+
+class CLUBSample(ConditionalEstimator):
+    """CLUB with k sampled negatives a sample; see :func:`mibounds.bounds.club_sample`.
+
+    Args:
+        x_dim: columns of x.
+        y_dim: columns of y.
+        hidden: hidden units of the default conditional, a diagonal :class:`Gaussian`.
+        conditional: learnt or known conditional, instead of the default.
+        k: negatives a sample.
+        draw: how to draw them, see :func:`mibounds.bounds.draw_negatives`; the paper's is
+            "uniform".
+
+    Example:
+        >>> estimator = CLUBSample(3, 2, 16, k=4)
+        >>> nats = estimator(torch.randn(64, 3), torch.randn(64, 2))
+    """
+
+    bound = "upper"
+    condition = CLUB.condition
+
+    def __init__(
+        self,
+        x_dim: int | None = None,
+        y_dim: int | None = None,
+        hidden: Hidden = 64,
+        *,
+        conditional: Callable[[Tensor], Distribution] | None = None,
+        k: int = 1,
+        draw: Draw = "derangement",
+    ):
+        super().__init__(x_dim, y_dim, hidden, conditional=conditional)
+        self.k = k
+        self.draw: Draw = draw
+
+    def forward(
+        self,
+        x: Shaped[Tensor, "n *x"],
+        y: Shaped[Tensor, "n *y"],
+        *,
+        generator: torch.Generator | None = None,
+        index: Int[Tensor, "n k"] | None = None,
+    ) -> Float[Tensor, ""]:
+        """The bound on a batch of samples, in nats.
+
+        Args:
+            x: samples.
+            y: samples.
+            generator: source of randomness; torch's global one if left out.
+            index: negatives drawn already, for a value that can be repeated.
+        """
+        p, y = self._distribution(x, y)
+        return functional.club_sample(
+            p, y, k=self.k, draw=self.draw, generator=generator, index=index
+        )
+
+
+class L1Out(ConditionalEstimator):
+    """Leave-one-out upper bound; see :func:`mibounds.bounds.l1out`.
+
+    Args:
+        x_dim: columns of x.
+        y_dim: columns of y.
+        hidden: hidden units of the default conditional, a diagonal :class:`Gaussian`.
+        conditional: learnt or known conditional, instead of the default.
+
+    Example:
+        >>> nats = L1Out(3, 2, 16)(torch.randn(64, 3), torch.randn(64, 2))
+    """
+
+    bound = "upper"
+    condition = "q is p(y|x), or nearer to it than its mean over x is to p(y) (CLUB, Theorem C.2)"
+
+    def forward(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, ""]:
+        return functional.l1out(*self._distribution(x, y))
+
+
+class VUB(ConditionalEstimator):
+    """Variational upper bound; see :func:`mibounds.bounds.vub` and :func:`mibounds.bounds.vub_kl`.
+
+    Args:
+        x_dim: columns of x.
+        y_dim: columns of y.
+        hidden: hidden units of the default conditional, a diagonal :class:`Gaussian`.
+        conditional: learnt or known conditional, instead of the default.
+        marginal: stand-in r(y) for the marginal: "standard" is the paper's N(0, I), "learned" a
+            Gaussian that is fitted too; or a fixed Distribution of one y; or any conditional on
+            nothing, such as ``GaussianMixture(0, y_dim)``, which is then fitted.
+        form: "sampled" for log-densities at the samples, "kl" for the divergence in closed form,
+            which holds only where the conditional is the known one that y was drawn from.
+
+    Example:
+        >>> nats = VUB(3, 2, 16)(torch.randn(64, 3), torch.randn(64, 2))
+    """
+
+    bound = "upper"
+    condition = "q is p(y|x), or nearer to it than r(y) is to p(y) (CLUB, Theorem C.1)"
+
+    def __init__(
+        self,
+        x_dim: int | None = None,
+        y_dim: int | None = None,
+        hidden: Hidden = 64,
+        *,
+        conditional: Callable[[Tensor], Distribution] | None = None,
+        marginal: Literal["standard", "learned"] | Distribution | Conditional = "standard",
+        form: Literal["sampled", "kl"] = "sampled",
+    ):
+        super().__init__(x_dim, y_dim, hidden, conditional=conditional)
+        if form not in ("sampled", "kl"):
+            raise ValueError(f'Expected form to be "sampled" or "kl" but got {form!r}.')
+        if isinstance(marginal, str) and marginal == "learned":
+            marginal = _marginal_for(self.conditional, Gaussian)
+        elif isinstance(marginal, str) and marginal != "standard":
+            raise ValueError(
+                'Expected marginal to be "standard", "learned", a Distribution '
+                f"or a conditional on nothing but got {marginal!r}."
+            )
+        self.marginal = None if isinstance(marginal, str) else marginal
+        self.form = form
+
+    def forward(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, ""]:
+        p, y = self._distribution(x, y)
+        r = self.marginal
+        if isinstance(r, Conditional):
+            r = _at_nothing(r, y)
+        return functional.vub(p, y if self.form == "sampled" else None, r)
+
+    def learning_loss(
+        self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]
+    ) -> Float[Tensor, ""]:
+        """Negative log-likelihood of q, and of r(y) where that is learnt."""
+        loss = super().learning_loss(x, y)
+        if isinstance(self.marginal, Conditional):
+            loss = loss + _marginal_loss(self.marginal, y, self.training)
+        return loss
+
+
+class BA(ConditionalEstimator):
+    """Barber-Agakov bound; see :func:`mibounds.bounds.ba`.
+
+    Args:
+        x_dim: columns of x.
+        y_dim: columns of y.
+        hidden: hidden units of the default conditional, a diagonal :class:`Gaussian`.
+        conditional: learnt or known conditional, instead of the default.
+        entropy: H(y) in nats, where it is known. If left out, that of a Gaussian fitted to the
+            batch (of the frequencies, for labels): then it is no bound any more.
+
+    Example:
+        >>> BA(3, 2, entropy=2.84).bound, BA(3, 2).bound
+        ('lower', 'neither')
+    """
+
+    bound = "lower"
+    condition = "always, if the entropy given is the true one"
+
+    def __init__(
+        self,
+        x_dim: int | None = None,
+        y_dim: int | None = None,
+        hidden: Hidden = 64,
+        *,
+        conditional: Callable[[Tensor], Distribution] | None = None,
+        entropy: float | None = None,
+    ):
+        super().__init__(x_dim, y_dim, hidden, conditional=conditional)
+        self.entropy = entropy
+        if entropy is None:
+            self.bound: Side = "neither"
+            self.condition = "the entropy is estimated"
+
+    def forward(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, ""]:
+        return functional.ba(*self._distribution(x, y), entropy=self.entropy)
+
+
+class DoE(ConditionalEstimator):
+    """Difference of entropies, both densities learnt; see :func:`mibounds.bounds.doe`.
+
+    Args:
+        x_dim: columns of x.
+        y_dim: columns of y.
+        hidden: hidden units of the default conditional, a diagonal :class:`Gaussian`.
+        conditional: learnt or known conditional, instead of the default.
+        marginal: model of the marginal, a conditional on nothing; if left out, a mixture of
+            Gaussians (of the same kind as the conditional, for discrete y).
+
+    Example:
+        >>> nats = DoE(3, 2, 16)(torch.randn(64, 3), torch.randn(64, 2))
+    """
+
+    bound = "neither"
+    condition = "a difference of two upper bounds"
+
+    def __init__(
+        self,
+        x_dim: int | None = None,
+        y_dim: int | None = None,
+        hidden: Hidden = 64,
+        *,
+        conditional: Callable[[Tensor], Distribution] | None = None,
+        marginal: Conditional | None = None,
+    ):
+        super().__init__(x_dim, y_dim, hidden, conditional=conditional)
+        self.marginal = marginal or _marginal_for(self.conditional, GaussianMixture)
+
+    def forward(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, ""]:
+        """The estimate on a batch of samples, in nats."""
+        p, y = self._distribution(x, y)
+        return bounds.doe(log_prob(p, y), log_prob(_at_nothing(self.marginal, y), y))
+
+    def learning_loss(
+        self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]
+    ) -> Float[Tensor, ""]:
+        """Negative log-likelihoods of q(y|x) and of r(y)."""
+        return super().learning_loss(x, y) + _marginal_loss(self.marginal, y, self.training)
+
+
+def _marginal_for(conditional: object, family: type[Conditional]) -> Conditional:
+    """A model of the marginal of the y that a conditional is about."""
+    if isinstance(conditional, Categorical | Bernoulli):
+        return type(conditional)(0, conditional.y_dim)
+    if isinstance(conditional, Conditional):
+        return family(0, conditional.y_dim)  # pyright: ignore[reportCallIssue]
+    raise ValueError(
+        "Expected marginal= beside a conditional whose y_dim is not known but got none; "
+        "pass, for example, marginal=GaussianMixture(0, y_dim)."
+    )
+
+
+def _at_nothing(marginal: Conditional, y: Tensor) -> Distribution:
+    """The learnt marginal as a Distribution with batch shape (n,)."""
+    r = marginal(_nothing(marginal, y))
+    check_distribution(r, y)
+    return r
+
+
+def _nothing(marginal: Conditional, y: Tensor) -> Tensor:
+    return marginal.x_standard.mean.new_zeros(len(y), 0)
+
+
+def _marginal_loss(marginal: Conditional, y: Tensor, training: bool) -> Tensor:
+    """Negative log-likelihood of the learnt marginal, which is let see y while it trains."""
+    if training:
+        marginal.observe(_nothing(marginal, y), y)
+    y = marginal.check_y(y)
+    return -log_prob(_at_nothing(marginal, y), y).mean()

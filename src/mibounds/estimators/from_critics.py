@@ -1,0 +1,369 @@
+"""Estimators with a critic f(x, y): lower bounds, and two that are learnt by Jensen-Shannon."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from mibounds import bounds
+from mibounds.bounds import Negatives
+from mibounds.critics import ConcatCritic, Critic, score_pairs
+from mibounds.estimators.from_conditionals import Side
+from mibounds.nn import MLP, Hidden, Standardizer, dims_or_part
+from mibounds.samples import check_pair, check_real
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Shaped
+
+
+class CriticEstimator(nn.Module, ABC):
+    """A bound that needs a critic f(x, y).
+
+    Args:
+        x_dim: columns of x.
+        y_dim: columns of y.
+        hidden: hidden units of the default critic, :class:`ConcatCritic`.
+        critic: instead of those three, a module or any callable from n pairs to n scores.
+        negatives: "others" leaves the pairs (x_i, y_i) out of the product of the marginals; "all"
+            keeps them, which caps the value at log N (InfoNCE has no such choice: always "all").
+    """
+
+    bound: Side
+    condition: str
+
+    def __init__(
+        self,
+        x_dim: int | None = None,
+        y_dim: int | None = None,
+        hidden: Hidden = 64,
+        *,
+        critic: Callable[[Tensor, Tensor], Tensor] | None = None,
+        negatives: Negatives = "others",
+    ):
+        super().__init__()
+        dims = dims_or_part(type(self).__name__, x_dim, y_dim, "critic", critic)
+        self.critic = critic or ConcatCritic(*dims, hidden)
+        self.negatives: Negatives = negatives
+
+    @abstractmethod
+    def forward(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, ""]:
+        """The bound on a batch of samples, in nats."""
+
+    def learning_loss(
+        self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]
+    ) -> Float[Tensor, ""]:
+        """What to minimise to fit the critic: minus the bound, unless said otherwise."""
+        self._observe(x, y)
+        return -self(x, y)
+
+    def _observe(self, x: Tensor, y: Tensor) -> None:
+        check_pair(x, y)
+        if self.training and isinstance(self.critic, Critic):
+            self.critic.observe(x, y)
+
+    def _scores(self, x: Tensor, y: Tensor) -> Tensor:
+        check_pair(x, y)
+        return score_pairs(self.critic, x, y)
+
+
+class DV(CriticEstimator):
+    """Donsker-Varadhan bound; see :func:`mibounds.bounds.dv`.
+
+    Example:
+        >>> nats = DV(3, 2, 16)(torch.randn(64, 3), torch.randn(64, 2))
+    """
+
+    bound = "lower"
+    condition = "with many negatives: the logarithm of a sample mean is biased upwards"
+
+    def forward(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, ""]:
+        return bounds.dv(self._scores(x, y), self.negatives)
+
+
+class MINE(CriticEstimator):
+    """Donsker-Varadhan bound, learnt with a less biased gradient; see :func:`mibounds.bounds.mine`.
+
+    Args:
+        x_dim: columns of x.
+        y_dim: columns of y.
+        hidden: hidden units of the default critic.
+        critic: learnt or known critic, instead of the default.
+        negatives: whether the diagonal stands among the negatives.
+        rate: weight of a new batch in the moving average.
+
+    Example:
+        >>> nats = MINE(3, 2, 16)(torch.randn(64, 3), torch.randn(64, 2))
+    """
+
+    bound = "lower"
+    condition = DV.condition
+    log_average: Tensor
+
+    def __init__(
+        self,
+        x_dim: int | None = None,
+        y_dim: int | None = None,
+        hidden: Hidden = 64,
+        *,
+        critic: Callable[[Tensor, Tensor], Tensor] | None = None,
+        negatives: Negatives = "others",
+        rate: float = 0.01,
+    ):
+        super().__init__(x_dim, y_dim, hidden, critic=critic, negatives=negatives)
+        if not 0 < rate <= 1:
+            raise ValueError(f"Expected 0 < rate <= 1 but got {rate}.")
+        self.rate = rate
+        self.register_buffer("log_average", torch.tensor(-math.inf))
+
+    def forward(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, ""]:
+        return bounds.dv(self._scores(x, y), self.negatives)
+
+    def learning_loss(
+        self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]
+    ) -> Float[Tensor, ""]:
+        """Minus the bound, with the gradient of the moving average; moves that average."""
+        self._observe(x, y)
+        scores = self._scores(x, y)
+        now = bounds.log_mean_exp(scores.detach(), None, self.negatives)
+        old = self.log_average.to(now.dtype)
+        if self.rate < 1:
+            moved = torch.logaddexp(old + math.log1p(-self.rate), now + math.log(self.rate))
+            now = torch.where(old.isneginf(), now, moved)
+        if self.training:
+            self.log_average = now
+        return -bounds.mine(scores, now, self.negatives)
+
+
+class NWJ(CriticEstimator):
+    """Nguyen-Wainwright-Jordan bound; see :func:`mibounds.bounds.nwj`.
+
+    Example:
+        >>> nats = NWJ(3, 2, 16)(torch.randn(64, 3), torch.randn(64, 2))
+    """
+
+    bound = "lower"
+    condition = "always"
+
+    def forward(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, ""]:
+        return bounds.nwj(self._scores(x, y), self.negatives)
+
+
+class InfoNCE(CriticEstimator):
+    """InfoNCE, at most log N; see :func:`mibounds.bounds.infonce`.
+
+    Args:
+        x_dim: columns of x.
+        y_dim: columns of y.
+        hidden: hidden units of the default critic.
+        critic: learnt or known critic, instead of the default.
+
+    Example:
+        >>> nats = InfoNCE(3, 2, 16)(torch.randn(64, 3), torch.randn(64, 2))
+    """
+
+    bound = "lower"
+    condition = "always, and never above log N"
+
+    def __init__(
+        self,
+        x_dim: int | None = None,
+        y_dim: int | None = None,
+        hidden: Hidden = 64,
+        *,
+        critic: Callable[[Tensor, Tensor], Tensor] | None = None,
+    ):
+        super().__init__(x_dim, y_dim, hidden, critic=critic, negatives="all")
+
+    def forward(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, ""]:
+        return bounds.infonce(self._scores(x, y))
+
+
+class TUBA(CriticEstimator):
+    """TUBA and its interpolation with InfoNCE; see :func:`mibounds.bounds.tuba`.
+
+    Args:
+        x_dim: columns of x.
+        y_dim: columns of y.
+        hidden: hidden units of the default critic and of the default baseline.
+        critic: learnt or known critic, instead of the default.
+        negatives: whether the diagonal stands among the negatives; only with ``alpha=0``.
+        alpha: 0 for TUBA, 1 for InfoNCE, anything between for
+            :func:`mibounds.bounds.tuba_interpolated`.
+        log_baseline: log a(y), a callable from n samples y to n numbers. If left out it is learnt;
+            beside a critic that is a plain callable it is 0.
+
+    Example:
+        >>> nats = TUBA(3, 2, 16, alpha=0.5)(torch.randn(64, 3), torch.randn(64, 2))
+    """
+
+    bound = "lower"
+    condition = "always"
+
+    def __init__(
+        self,
+        x_dim: int | None = None,
+        y_dim: int | None = None,
+        hidden: Hidden = 64,
+        *,
+        critic: Callable[[Tensor, Tensor], Tensor] | None = None,
+        negatives: Negatives = "others",
+        alpha: float = 0.0,
+        log_baseline: Callable[[Tensor], Tensor] | None = None,
+    ):
+        super().__init__(x_dim, y_dim, hidden, critic=critic, negatives=negatives)
+        if not 0 <= alpha <= 1:
+            raise ValueError(f"Expected 0 <= alpha <= 1 but got {alpha}.")
+        if alpha > 0 and negatives != "others":
+            raise ValueError(f'Expected negatives="others" with alpha > 0 but got {negatives!r}.')
+        self.alpha = alpha
+        if log_baseline is None and isinstance(self.critic, Critic):
+            log_baseline = _Baseline(self.critic.y_dim, hidden)
+        self.log_baseline = log_baseline
+
+    def forward(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, ""]:
+        scores = self._scores(x, y)
+        if self.log_baseline is None:
+            log_baseline = scores.new_zeros(len(y))
+        else:
+            log_baseline = self.log_baseline(y)
+        if self.alpha > 0:
+            return bounds.tuba_interpolated(scores, log_baseline, self.alpha)
+        return bounds.tuba(scores, log_baseline, self.negatives)
+
+    def _observe(self, x: Tensor, y: Tensor) -> None:
+        super()._observe(x, y)
+        if self.training and isinstance(self.log_baseline, _Baseline):
+            self.log_baseline.observe(y)
+
+
+class _Baseline(nn.Module):
+    """log a(y) of TUBA."""
+
+    def __init__(self, y_dim: int, hidden: Hidden):
+        super().__init__()
+        self.y_dim = y_dim
+        self.y_standard = Standardizer(y_dim)
+        self.net = MLP(y_dim, hidden, 1)
+
+    def forward(self, y: Tensor) -> Tensor:
+        return self.net(self.y_standard(self._check(y))).squeeze(-1)
+
+    def observe(self, y: Tensor) -> None:
+        self.y_standard.observe(self._check(y))
+
+    def _check(self, y: Tensor) -> Tensor:
+        return check_real("y", y, self.y_dim, self.y_standard.mean.dtype)
+
+
+class JS(CriticEstimator):
+    """A critic learnt by the Jensen-Shannon objective, its log-ratio put into NWJ.
+
+    Reference: :func:`mibounds.bounds.js` for learning, :func:`mibounds.bounds.nwj` of 1 + f for the
+    value; Poole, section 3.
+
+    Example:
+        >>> nats = JS(3, 2, 16)(torch.randn(64, 3), torch.randn(64, 2))
+    """
+
+    bound = "lower"
+    condition = "always"
+
+    def forward(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, ""]:
+        return bounds.nwj(1 + self._scores(x, y), self.negatives)
+
+    def learning_loss(
+        self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]
+    ) -> Float[Tensor, ""]:
+        """Minus the Jensen-Shannon objective, which is not the value."""
+        self._observe(x, y)
+        return -bounds.js(self._scores(x, y), self.negatives)
+
+
+class SMILE(CriticEstimator):
+    """A critic learnt by the Jensen-Shannon objective, with a clipped partition function.
+
+    Reference: :func:`mibounds.bounds.js` for learning, :func:`mibounds.bounds.smile` for the value.
+
+    Args:
+        x_dim: columns of x.
+        y_dim: columns of y.
+        hidden: hidden units of the default critic.
+        critic: learnt or known critic, instead of the default.
+        negatives: whether the diagonal stands among the negatives.
+        clip: where to clip.
+
+    Example:
+        >>> nats = SMILE(3, 2, 16)(torch.randn(64, 3), torch.randn(64, 2))
+    """
+
+    bound = "neither"
+    condition = "clipping makes the partition function too small or too large"
+
+    def __init__(
+        self,
+        x_dim: int | None = None,
+        y_dim: int | None = None,
+        hidden: Hidden = 64,
+        *,
+        critic: Callable[[Tensor, Tensor], Tensor] | None = None,
+        negatives: Negatives = "others",
+        clip: float = 5.0,
+    ):
+        super().__init__(x_dim, y_dim, hidden, critic=critic, negatives=negatives)
+        self.clip = clip
+
+    def forward(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, ""]:
+        """The estimate on a batch of samples, in nats."""
+        return bounds.smile(self._scores(x, y), self.clip, self.negatives)
+
+    learning_loss = JS.learning_loss
+
+
+class FLO(CriticEstimator):
+    """Fenchel-Legendre bound with a second critic; see :func:`mibounds.bounds.flo`.
+
+    Args:
+        x_dim: columns of x.
+        y_dim: columns of y.
+        hidden: hidden units of the default critic and of the default potential.
+        critic: learnt or known critic, instead of the default.
+        negatives: whether the diagonal stands among the negatives.
+        potential: u(x, y), a callable from n pairs to n numbers. If left out it is learnt; beside a
+            critic that is a plain callable it is -f, the best where f is the log-ratio.
+
+    Example:
+        >>> nats = FLO(3, 2, 16)(torch.randn(64, 3), torch.randn(64, 2))
+    """
+
+    bound = "lower"
+    condition = "always"
+
+    def __init__(
+        self,
+        x_dim: int | None = None,
+        y_dim: int | None = None,
+        hidden: Hidden = 64,
+        *,
+        critic: Callable[[Tensor, Tensor], Tensor] | None = None,
+        negatives: Negatives = "others",
+        potential: Callable[[Tensor, Tensor], Tensor] | None = None,
+    ):
+        super().__init__(x_dim, y_dim, hidden, critic=critic, negatives=negatives)
+        if potential is None and isinstance(self.critic, Critic):
+            potential = ConcatCritic(self.critic.x_dim, self.critic.y_dim, hidden)
+        self.potential = potential
+
+    def forward(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, ""]:
+        scores = self._scores(x, y)
+        u = -scores.diagonal() if self.potential is None else self.potential(x, y)
+        return bounds.flo(scores, u, self.negatives)
+
+    def _observe(self, x: Tensor, y: Tensor) -> None:
+        super()._observe(x, y)
+        if self.training and isinstance(self.potential, Critic):
+            self.potential.observe(x, y)
