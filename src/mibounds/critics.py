@@ -46,7 +46,7 @@ class Critic(nn.Module, ABC):
         """What the score needs of each x and of each y, computed once for each sample."""
 
     @abstractmethod
-    def score(self, a: Float[Tensor, "*s h"], b: Float[Tensor, "*s h"]) -> Float[Tensor, "*s"]:
+    def score(self, a: Float[Tensor, "*#s h"], b: Float[Tensor, "*#s h"]) -> Float[Tensor, "..."]:
         """The score of features a of x and b of y, broadcast over leading dimensions."""
 
     def forward(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, " n"]:
@@ -105,7 +105,7 @@ class ConcatCritic(Critic):
         """The two parts of the first layer."""
         return self.x_layer(x).to(x.dtype), self.y_layer(y).to(y.dtype)
 
-    def score(self, a: Float[Tensor, "*s h"], b: Float[Tensor, "*s h"]) -> Float[Tensor, "*s"]:
+    def score(self, a: Float[Tensor, "*#s h"], b: Float[Tensor, "*#s h"]) -> Float[Tensor, "..."]:
         """The remaining layers."""
         return self.head((a + b).relu()).squeeze(-1)
 
@@ -137,7 +137,7 @@ class SeparableCritic(Critic):
         """The two embeddings."""
         return self.x_net(x), self.y_net(y)
 
-    def score(self, a: Float[Tensor, "*s h"], b: Float[Tensor, "*s h"]) -> Float[Tensor, "*s"]:
+    def score(self, a: Float[Tensor, "*#s h"], b: Float[Tensor, "*#s h"]) -> Float[Tensor, "..."]:
         """The inner product."""
         return _inner(a, b)
 
@@ -165,7 +165,7 @@ class BilinearCritic(Critic):
         """W x, and y itself."""
         return self.layer(x).to(x.dtype), y
 
-    def score(self, a: Float[Tensor, "*s h"], b: Float[Tensor, "*s h"]) -> Float[Tensor, "*s"]:
+    def score(self, a: Float[Tensor, "*#s h"], b: Float[Tensor, "*#s h"]) -> Float[Tensor, "..."]:
         """The inner product, shifted."""
         return _inner(a, b) + self.offset
 

@@ -196,7 +196,7 @@ def check_distribution(p: Distribution, y: Tensor) -> None:
         if not inside.all():
             i = int((~inside).nonzero()[0])
             raise ValueError(
-                f"Expected every y_i in the support of its {name}, {p.support}, "
+                f"Expected every y_i in the support of its {_describe(p)} "
                 f"but got y[{i}] = {y[i].tolist()}."
             )
 
@@ -275,6 +275,13 @@ def _inside(p: Distribution, y: Tensor) -> Tensor:
         y = cast(Tensor, ComposeTransform(p.transforms).inv(y))
         inside = inside & _inside(p.base_dist, y)
     return inside
+
+
+def _describe(p: Distribution) -> str:
+    while isinstance(p, Independent):
+        p = p.base_dist
+    labels = f" (labels 0 ... {p.logits.shape[-1] - 1})" if isinstance(p, Categorical) else ""
+    return type(p).__name__ + labels
 
 
 def _point(p: Distribution) -> Tensor:

@@ -1,0 +1,167 @@
+"""What a task is: pairs (x, y) to sample, and everything that is known about their joint law.
+
+The mutual information is the mean of the pointwise log-ratio over the joint law,
+
+    I(X; Y) = E log p(x, y) / (p(x) p(y)) = E log p(y | x) / p(y),
+
+so a task whose densities are known offers three truths to hold an estimator against: the number
+itself, the exact conditional p(y | x) and the exact critic log p(x, y) / (p(x) p(y)). Logarithms
+are natural, so information is in nats.
+"""
+
+from __future__ import annotations
+
+import numbers
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Shaped
+    from torch.distributions import Distribution
+
+
+@dataclass(frozen=True)
+class Task(ABC):
+    """A joint distribution of (x, y) whose mutual information is known.
+
+    A task is a description: its fields are numbers and tuples, so that making, comparing, hashing
+    and printing one costs nothing, and tensors appear only when they are asked for, in the dtype
+    and on the device of the caller.
+
+    Attributes:
+        x_dim: columns of x.
+        y_dim: real columns of y; 0 where y is a label, which has none.
+        classes: number of values of y where y is a label, else None.
+    """
+
+    x_dim: int = field(init=False, repr=False)
+    y_dim: int = field(init=False, repr=False)
+    classes: int | None = field(init=False, repr=False, default=None)
+
+    def sample(
+        self,
+        n: int,
+        generator: torch.Generator | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> tuple[Float[Tensor, "n x_dim"], Shaped[Tensor, "n ..."]]:
+        """Draws n independent pairs.
+
+        Args:
+            n: number of pairs.
+            generator: source of randomness, which also sets the device; an integer is the seed of a
+                new one on the CPU, None is torch's global one.
+            dtype: of the real columns; torch's default dtype if None.
+
+        Returns:
+            x of shape (n, x_dim), and y of shape (n, y_dim) or, where `classes` is set, int64
+            labels of shape (n,).
+        """
+        expect_count("n", n)
+        if isinstance(generator, int | np.integer):
+            generator = torch.Generator().manual_seed(int(generator))
+        device = torch.get_default_device() if generator is None else generator.device
+        with torch.no_grad(), torch.device(device):
+            return self._draw(n, generator, dtype or torch.get_default_dtype())
+
+    @abstractmethod
+    def _draw(
+        self, n: int, generator: torch.Generator | None, dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor]:
+        """Draws as `sample` does; new tensors lie on the generator's device without being told."""
+
+    @property
+    @abstractmethod
+    def mutual_information(self) -> float:
+        """I(X; Y) in nats."""
+
+    @property
+    def mutual_information_error(self) -> float:
+        """Standard error or error bound of `mutual_information` in nats; 0 for a closed form."""
+        return 0.0
+
+    def conditional(self, x: Float[Tensor, "*batch x_dim"]) -> Distribution:
+        """The exact p(y | x).
+
+        Args:
+            x: of shape (n, x_dim).
+
+        Returns:
+            A distribution of batch shape (n,) and event shape (y_dim,), or () where y is a label.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} does not know its p(y | x); use log_ratio, the exact critic"
+        )
+
+    @abstractmethod
+    def log_ratio(
+        self, x: Float[Tensor, "... x_dim"], y: Shaped[Tensor, "..."]
+    ) -> Float[Tensor, "..."]:
+        """The exact critic, log p(x, y) / (p(x) p(y)).
+
+        Leading dimensions broadcast: `log_ratio(x[:, None], y[None])` is the (n, n) matrix of all
+        pairs. Where a pair is impossible the value is -inf.
+
+        Args:
+            x: of shape (..., x_dim).
+            y: of shape (..., y_dim), or (...) where y is a label.
+
+        Returns:
+            Nats, of the broadcast leading shape.
+        """
+
+    def _set(self, **values: Any) -> None:
+        """Sets derived fields, which a frozen dataclass can only do past its own guard."""
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+
+def expect(condition: bool, expected: str, got: object, advice: str) -> None:
+    """Raises the ValueError that every check of this package raises, unless the condition holds."""
+    if not condition:
+        raise ValueError(f"Expected {expected} but got {got}; {advice}")
+
+
+def expect_count(name: str, value: object) -> None:
+    """Checks that the value is an integer of at least 1."""
+    expect(
+        isinstance(value, numbers.Integral) and int(value) >= 1,
+        f"{name} to be an integer of at least 1",
+        repr(value),
+        f"give {name} as a positive whole number",
+    )
+
+
+def freeze(name: str, values: Any, axes: int) -> tuple[Any, ...]:
+    """Turns an array-like of finite numbers into nested tuples, which can be hashed."""
+    try:
+        array = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        array = np.array(np.nan)
+    expect(
+        array.ndim == axes and array.size > 0 and bool(np.isfinite(array).all()),
+        f"{name} to be finite numbers nested {axes} deep with rows of equal length",
+        values,
+        "give nested tuples or an array",
+    )
+
+    def tuples(value: Any) -> Any:
+        return tuple(map(tuples, value)) if isinstance(value, list) else value
+
+    return tuples(array.tolist())
+
+
+def constant(values: Any, like: Tensor) -> Tensor:
+    """A constant of the task in the dtype and on the device of a tensor of the caller."""
+    return torch.as_tensor(np.asarray(values), dtype=like.dtype, device=like.device)
+
+
+def dot(
+    x: Float[Tensor, "*#batch dim"], y: Float[Tensor, "*#batch dim"]
+) -> Float[Tensor, "*batch"]:
+    """Inner products over the last axis; einsum spares all pairs their (n, n, dim) tensor."""
+    return torch.einsum("...i,...i->...", x, y)

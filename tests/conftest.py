@@ -1,0 +1,28 @@
+"""Shapes and dtypes in the signatures of mibounds are checked at run time in all tests."""
+
+import typing
+
+import beartype  # noqa: F401
+import jaxtyping
+import pytest
+import torch  # before mibounds, whose annotations are to be read below
+
+# mibounds needs jaxtyping for annotations alone, so it imports it only while types are checked.
+typing.TYPE_CHECKING = True
+with jaxtyping.install_import_hook("mibounds", "beartype.beartype"):
+    import mibounds
+    import mibounds.tasks
+typing.TYPE_CHECKING = False
+
+torch.set_num_threads(1)  # small tensors: threads only wait for each other, above all on a busy machine
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def unchecked(monkeypatch):
+    """As users run it: without the tests' own check of shapes, so that ours is what answers."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
