@@ -27,7 +27,6 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(BIN)/cffconvert --validate
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

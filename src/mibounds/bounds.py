@@ -94,7 +94,7 @@ def club_sample(
 
     Args:
         log_prob: log q(y_i|x_i).
-        log_prob_negatives: log q(y_{c_ij}|x_i) with the indices c of :func:`draw_negatives`.
+        log_prob_negatives: log q(y_{c_ij}|x_i), with the indices c that `draw_negatives` gives.
 
     Returns:
         The bound in nats.
@@ -270,7 +270,7 @@ def doe(log_prob: Float[Tensor, " n"], log_marginal: Float[Tensor, " n"]) -> Flo
 
         -1/N Σ_i log r(y_i) + 1/N Σ_i log q(y_i|x_i)
 
-    The same arithmetic as :func:`vub`, but with *both* densities fitted: a difference of two upper
+    The same arithmetic as `vub`, but with *both* densities fitted: a difference of two upper
     bounds is a bound on neither side, yet its variance does not grow exponentially with the truth.
 
     Reference: McAllester and Stratos 2020, *Formal Limitations on the Measurement of Mutual
@@ -328,7 +328,7 @@ def mine(
         gradient  E_joint[∇f] - E_product[exp(f) ∇f] / average
 
     The gradient of the batch's own logarithm is biased; dividing by a moving average of
-    E_product[exp f] over many batches removes most of that. The value is that of :func:`dv`.
+    E_product[exp f] over many batches removes most of that. The value is that of `dv`.
 
     Reference: CLUB, equation 3; Belghazi et al. 2018, equation 12 and section 3.2.
 
@@ -519,7 +519,7 @@ def smile(
         E_joint[f] - log E_product[exp clip(f, -c, c)]
 
     Clipping trades variance for bias; with it the value is no bound on either side, and has no
-    ceiling. To be fed with a critic that was learnt by :func:`js`. c = inf gives :func:`dv`.
+    ceiling. To be fed with a critic that was learnt by `js`. c = inf gives `dv`.
 
     Reference: Song and Ermon 2020, *Understanding the Limitations of Variational Mutual Information
     Estimators*, section 4.

@@ -36,7 +36,7 @@ __all__ = ["ba", "club", "club_sample", "l1out", "vub"]
 def club(
     p: Distribution, y: Shaped[Tensor, "n *event"], *, negatives: Negatives = "others"
 ) -> Float[Tensor, ""]:
-    """CLUB with the conditional p(y|x_i) as a Distribution; see :func:`mibounds.bounds.club`.
+    """CLUB with the conditional p(y|x_i) as a Distribution; see [`mibounds.bounds.club`][].
 
     Costs O(N D) for exponential families (closed form), O(N² D) otherwise; exact in both cases.
 
@@ -68,13 +68,13 @@ def club_sample(
     generator: torch.Generator | None = None,
     index: Int[Tensor, "n k"] | None = None,
 ) -> Float[Tensor, ""]:
-    """Sampled CLUB with the conditional as a Distribution; see :func:`mibounds.bounds.club_sample`.
+    """Sampled CLUB with the conditional as a Distribution; see [`mibounds.bounds.club_sample`][].
 
     Args:
         p: conditional with batch shape (n,).
         y: samples.
         k: negatives a sample.
-        draw: how to draw them, see :func:`mibounds.bounds.draw_negatives`.
+        draw: how to draw them, see [`mibounds.bounds.draw_negatives`][].
         generator: source of randomness.
         index: negatives drawn already.
 
@@ -94,7 +94,7 @@ def club_sample(
 
 
 def l1out(p: Distribution, y: Shaped[Tensor, "n *event"]) -> Float[Tensor, ""]:
-    """L1Out with the conditional as a Distribution; see :func:`mibounds.bounds.l1out`.
+    """L1Out with the conditional as a Distribution; see [`mibounds.bounds.l1out`][].
 
     Args:
         p: conditional with batch shape (n,).
@@ -120,8 +120,8 @@ def vub(
 ) -> Float[Tensor, ""]:
     """Variational upper bound with the conditional as a Distribution.
 
-    With y the sampled form, :func:`mibounds.bounds.vub`; without, the mean of KL(p(y|x_i) || r(y)),
-    :func:`mibounds.bounds.vub_kl`, which is what an information bottleneck or a VAE uses.
+    With y the sampled form, [`mibounds.bounds.vub`][]; without, the mean of KL(p(y|x_i) || r(y)),
+    [`mibounds.bounds.vub_kl`][], which is what an information bottleneck or a VAE uses.
 
     Args:
         p: conditional with batch shape (n,).
@@ -154,7 +154,7 @@ def vub(
 def ba(
     p: Distribution, y: Shaped[Tensor, "n *event"], entropy: Tensor | float | None = None
 ) -> Float[Tensor, ""]:
-    """Barber-Agakov bound with the conditional as a Distribution; see :func:`mibounds.bounds.ba`.
+    """Barber-Agakov bound with the conditional as a Distribution; see [`mibounds.bounds.ba`][].
 
     Args:
         p: conditional with batch shape (n,).

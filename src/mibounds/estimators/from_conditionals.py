@@ -29,7 +29,7 @@ class ConditionalEstimator(nn.Module, ABC):
     Args:
         x_dim: columns of x.
         y_dim: columns of y.
-        hidden: hidden units of the default conditional, a diagonal :class:`Gaussian`.
+        hidden: hidden units of the default conditional, a diagonal `Gaussian`.
         conditional: instead of those three, a module or any callable from x to a Distribution with
             batch shape (n,). With a plain callable there is nothing to learn.
     """
@@ -78,7 +78,7 @@ class ConditionalEstimator(nn.Module, ABC):
 
 
 class CLUB(ConditionalEstimator):
-    """Contrastive log-ratio upper bound over all pairs; see :func:`mibounds.bounds.club`.
+    """Contrastive log-ratio upper bound over all pairs; see [`mibounds.bounds.club`][].
 
     Something to *minimise*: as a number it lies above MI, the further the better q is. For d
     Gaussian pairs the exact conditional gives d (exp(2 MI/d) - 1).
@@ -86,7 +86,7 @@ class CLUB(ConditionalEstimator):
     Args:
         x_dim: columns of x.
         y_dim: columns of y.
-        hidden: hidden units of the default conditional, a diagonal :class:`Gaussian`.
+        hidden: hidden units of the default conditional, a diagonal `Gaussian`.
         conditional: learnt or known conditional, instead of the default.
         negatives: "others" for the unbiased sum, "all" for the paper's 1/N².
 
@@ -117,15 +117,15 @@ class CLUB(ConditionalEstimator):
 
 
 class CLUBSample(ConditionalEstimator):
-    """CLUB with k sampled negatives a sample; see :func:`mibounds.bounds.club_sample`.
+    """CLUB with k sampled negatives a sample; see [`mibounds.bounds.club_sample`][].
 
     Args:
         x_dim: columns of x.
         y_dim: columns of y.
-        hidden: hidden units of the default conditional, a diagonal :class:`Gaussian`.
+        hidden: hidden units of the default conditional, a diagonal `Gaussian`.
         conditional: learnt or known conditional, instead of the default.
         k: negatives a sample.
-        draw: how to draw them, see :func:`mibounds.bounds.draw_negatives`; the paper's is
+        draw: how to draw them, see [`mibounds.bounds.draw_negatives`][]; the paper's is
             "uniform".
 
     Example:
@@ -173,12 +173,12 @@ class CLUBSample(ConditionalEstimator):
 
 
 class L1Out(ConditionalEstimator):
-    """Leave-one-out upper bound; see :func:`mibounds.bounds.l1out`.
+    """Leave-one-out upper bound; see [`mibounds.bounds.l1out`][].
 
     Args:
         x_dim: columns of x.
         y_dim: columns of y.
-        hidden: hidden units of the default conditional, a diagonal :class:`Gaussian`.
+        hidden: hidden units of the default conditional, a diagonal `Gaussian`.
         conditional: learnt or known conditional, instead of the default.
 
     Example:
@@ -193,12 +193,12 @@ class L1Out(ConditionalEstimator):
 
 
 class VUB(ConditionalEstimator):
-    """Variational upper bound; see :func:`mibounds.bounds.vub` and :func:`mibounds.bounds.vub_kl`.
+    """Variational upper bound; see [`mibounds.bounds.vub`][] and [`mibounds.bounds.vub_kl`][].
 
     Args:
         x_dim: columns of x.
         y_dim: columns of y.
-        hidden: hidden units of the default conditional, a diagonal :class:`Gaussian`.
+        hidden: hidden units of the default conditional, a diagonal `Gaussian`.
         conditional: learnt or known conditional, instead of the default.
         marginal: stand-in r(y) for the marginal: "standard" is the paper's N(0, I), "learned" a
             Gaussian that is fitted too; or a fixed Distribution of one y; or any conditional on
@@ -254,12 +254,12 @@ class VUB(ConditionalEstimator):
 
 
 class BA(ConditionalEstimator):
-    """Barber-Agakov bound; see :func:`mibounds.bounds.ba`.
+    """Barber-Agakov bound; see [`mibounds.bounds.ba`][].
 
     Args:
         x_dim: columns of x.
         y_dim: columns of y.
-        hidden: hidden units of the default conditional, a diagonal :class:`Gaussian`.
+        hidden: hidden units of the default conditional, a diagonal `Gaussian`.
         conditional: learnt or known conditional, instead of the default.
         entropy: H(y) in nats, where it is known. If left out, that of a Gaussian fitted to the
             batch (of the frequencies, for labels): then it is no bound any more.
@@ -292,12 +292,12 @@ class BA(ConditionalEstimator):
 
 
 class DoE(ConditionalEstimator):
-    """Difference of entropies, both densities learnt; see :func:`mibounds.bounds.doe`.
+    """Difference of entropies, both densities learnt; see [`mibounds.bounds.doe`][].
 
     Args:
         x_dim: columns of x.
         y_dim: columns of y.
-        hidden: hidden units of the default conditional, a diagonal :class:`Gaussian`.
+        hidden: hidden units of the default conditional, a diagonal `Gaussian`.
         conditional: learnt or known conditional, instead of the default.
         marginal: model of the marginal, a conditional on nothing; if left out, a mixture of
             Gaussians (of the same kind as the conditional, for discrete y).

@@ -27,7 +27,7 @@ class CriticEstimator(nn.Module, ABC):
     Args:
         x_dim: columns of x.
         y_dim: columns of y.
-        hidden: hidden units of the default critic, :class:`ConcatCritic`.
+        hidden: hidden units of the default critic, `ConcatCritic`.
         critic: instead of those three, a module or any callable from n pairs to n scores.
         negatives: "others" leaves the pairs (x_i, y_i) out of the product of the marginals; "all"
             keeps them, which caps the value at log N (InfoNCE has no such choice: always "all").
@@ -72,7 +72,7 @@ class CriticEstimator(nn.Module, ABC):
 
 
 class DV(CriticEstimator):
-    """Donsker-Varadhan bound; see :func:`mibounds.bounds.dv`.
+    """Donsker-Varadhan bound; see [`mibounds.bounds.dv`][].
 
     Example:
         >>> nats = DV(3, 2, 16)(torch.randn(64, 3), torch.randn(64, 2))
@@ -86,7 +86,7 @@ class DV(CriticEstimator):
 
 
 class MINE(CriticEstimator):
-    """Donsker-Varadhan bound, learnt with a less biased gradient; see :func:`mibounds.bounds.mine`.
+    """Donsker-Varadhan bound, learnt with a less biased gradient; see [`mibounds.bounds.mine`][].
 
     Args:
         x_dim: columns of x.
@@ -140,7 +140,7 @@ class MINE(CriticEstimator):
 
 
 class NWJ(CriticEstimator):
-    """Nguyen-Wainwright-Jordan bound; see :func:`mibounds.bounds.nwj`.
+    """Nguyen-Wainwright-Jordan bound; see [`mibounds.bounds.nwj`][].
 
     Example:
         >>> nats = NWJ(3, 2, 16)(torch.randn(64, 3), torch.randn(64, 2))
@@ -154,7 +154,7 @@ class NWJ(CriticEstimator):
 
 
 class InfoNCE(CriticEstimator):
-    """InfoNCE, at most log N; see :func:`mibounds.bounds.infonce`.
+    """InfoNCE, at most log N; see [`mibounds.bounds.infonce`][].
 
     Args:
         x_dim: columns of x.
@@ -184,7 +184,7 @@ class InfoNCE(CriticEstimator):
 
 
 class TUBA(CriticEstimator):
-    """TUBA and its interpolation with InfoNCE; see :func:`mibounds.bounds.tuba`.
+    """TUBA and its interpolation with InfoNCE; see [`mibounds.bounds.tuba`][].
 
     Args:
         x_dim: columns of x.
@@ -193,7 +193,7 @@ class TUBA(CriticEstimator):
         critic: learnt or known critic, instead of the default.
         negatives: whether the diagonal stands among the negatives; only with ``alpha=0``.
         alpha: 0 for TUBA, 1 for InfoNCE, anything between for
-            :func:`mibounds.bounds.tuba_interpolated`.
+            [`mibounds.bounds.tuba_interpolated`][].
         log_baseline: log a(y), a callable from n samples y to n numbers. If left out it is learnt;
             beside a critic that is a plain callable it is 0.
 
@@ -263,7 +263,7 @@ class _Baseline(nn.Module):
 class JS(CriticEstimator):
     """A critic learnt by the Jensen-Shannon objective, its log-ratio put into NWJ.
 
-    Reference: :func:`mibounds.bounds.js` for learning, :func:`mibounds.bounds.nwj` of 1 + f for the
+    Reference: [`mibounds.bounds.js`][] for learning, [`mibounds.bounds.nwj`][] of 1 + f for the
     value; Poole, section 3.
 
     Example:
@@ -287,7 +287,7 @@ class JS(CriticEstimator):
 class SMILE(CriticEstimator):
     """A critic learnt by the Jensen-Shannon objective, with a clipped partition function.
 
-    Reference: :func:`mibounds.bounds.js` for learning, :func:`mibounds.bounds.smile` for the value.
+    Reference: [`mibounds.bounds.js`][] for learning, [`mibounds.bounds.smile`][] for the value.
 
     Args:
         x_dim: columns of x.
@@ -325,7 +325,7 @@ class SMILE(CriticEstimator):
 
 
 class FLO(CriticEstimator):
-    """Fenchel-Legendre bound with a second critic; see :func:`mibounds.bounds.flo`.
+    """Fenchel-Legendre bound with a second critic; see [`mibounds.bounds.flo`][].
 
     Args:
         x_dim: columns of x.
