@@ -151,10 +151,11 @@ def test_infonce_does_not_see_functions_of_x_and_l1out_not_of_y(scores, extra):
 
 
 def test_club_with_an_impossible_negative_is_infinite_and_never_nan():
-    log_prob = torch.tensor([-1.0, -math.inf, -1.0])
-    mean = torch.tensor([-2.0, -math.inf, -math.inf])
-    assert bounds.club(log_prob, mean).item() == math.inf
-    assert bounds.club_sample(log_prob, mean[:, None]).item() == math.inf
+    log_prob = torch.tensor([-1.0, -math.inf, -1.0, -math.inf])
+    other = torch.tensor([-2.0, -math.inf, -math.inf, -2.0])
+    assert bounds.club(log_prob, other).item() == math.inf
+    assert bounds.club_sample(log_prob, other[:, None]).item() == math.inf
+    assert bounds.vub(log_prob, other).item() == math.inf
     s = torch.tensor([[0.0, -math.inf], [-math.inf, 0.0]])
     assert bounds.l1out(s).item() == math.inf
 

@@ -189,9 +189,7 @@ def test_save_and_load(name, tmp_path):
     torch.save(estimator.state_dict(), tmp_path / "state.pt")
     other = mb.ESTIMATORS[name](X, Y, 8)
     other.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
-    torch.testing.assert_close(
-        value_of(other, x, y), value_of(estimator, x, y), rtol=0, atol=0
-    )
+    torch.testing.assert_close(value_of(other, x, y), value_of(estimator, x, y), rtol=0, atol=0)
     twin = copy.deepcopy(estimator)
     torch.testing.assert_close(value_of(twin, x, y), value_of(estimator, x, y), rtol=0, atol=0)
 

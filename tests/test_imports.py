@@ -84,9 +84,10 @@ def test_imports_follow_the_flow():
                     other = rest.split(".")[0]
                     if package == "mibounds" and other != own:
                         assert level[other] < level[own], f"{own} imports {other}"
-    assert "mibounds" not in (SOURCE / "bounds.py").read_text().partition("\nimport ")[2].partition(
-        "# ---"
-    )[0]  # bounds imports torch alone
+    assert (
+        "mibounds"
+        not in (SOURCE / "bounds.py").read_text().partition("\nimport ")[2].partition("# ---")[0]
+    )  # bounds imports torch alone
 
 
 def test_every_public_name_says_what_it_is_by_example():

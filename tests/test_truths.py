@@ -174,9 +174,7 @@ def test_a_bijection_of_y_changes_no_bound_with_the_exact_conditional():
     x, y = plain.sample(64, generator=2, dtype=torch.float64)
     x3, y3 = cubic.sample(64, generator=2, dtype=torch.float64)
     torch.testing.assert_close(x3, x)
-    torch.testing.assert_close(
-        mb.club(cubic.conditional(x3), y3), mb.club(plain.conditional(x), y)
-    )
+    torch.testing.assert_close(mb.club(cubic.conditional(x3), y3), mb.club(plain.conditional(x), y))
     torch.testing.assert_close(
         mb.l1out(cubic.conditional(x3), y3), mb.l1out(plain.conditional(x), y)
     )

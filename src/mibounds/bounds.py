@@ -76,9 +76,8 @@ def club(
     """
     n = _check_batch(log_prob)
     _check_negatives(negatives)
-    # Where a negative is impossible the difference is +inf; -inf - (-inf) must not become NaN.
-    ratio = torch.where(log_prob_mean.isneginf(), math.inf, log_prob - log_prob_mean)
-    return ratio.mean() * (n / (n - 1) if negatives == "others" else 1.0)
+    factor = n / (n - 1) if negatives == "others" else 1.0
+    return _log_ratio(log_prob, log_prob_mean).mean() * factor
 
 
 def club_sample(
@@ -104,8 +103,7 @@ def club_sample(
         2.0
     """
     _check_batch(log_prob)
-    mean = log_prob_negatives.mean(1)
-    return torch.where(mean.isneginf(), math.inf, log_prob - mean).mean()
+    return _log_ratio(log_prob, log_prob_negatives.mean(1)).mean()
 
 
 def draw_negatives(
@@ -185,8 +183,7 @@ def l1out(scores: Float[Tensor, "n n"]) -> Float[Tensor, ""]:
         2.0
     """
     log_marginal = log_mean_exp(scores, dim=0, negatives="others")
-    ratio = scores.diagonal() - log_marginal
-    return torch.where(log_marginal.isneginf(), math.inf, ratio).mean()
+    return _log_ratio(scores.diagonal(), log_marginal).mean()
 
 
 def vub(log_prob: Float[Tensor, " n"], log_marginal: Float[Tensor, " n"]) -> Float[Tensor, ""]:
@@ -211,7 +208,7 @@ def vub(log_prob: Float[Tensor, " n"], log_marginal: Float[Tensor, " n"]) -> Flo
         1.5
     """
     _check_batch(log_prob)
-    return (log_prob - log_marginal).mean()
+    return _log_ratio(log_prob, log_marginal).mean()
 
 
 def vub_kl(kl: Float[Tensor, " n"]) -> Float[Tensor, ""]:
@@ -603,6 +600,11 @@ def log_mean_exp(
     if dim is None:
         return scores.flatten().logsumexp(0) - math.log(n * count)
     return scores.logsumexp(dim) - math.log(count)
+
+
+def _log_ratio(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """log p/q for an upper bound: +inf where either is zero, and never -inf - (-inf) = NaN."""
+    return torch.where(log_p.isneginf() | log_q.isneginf(), math.inf, log_p - log_q)
 
 
 def _check_batch(log_prob: Tensor) -> int:

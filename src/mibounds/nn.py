@@ -65,8 +65,8 @@ class Standardizer(nn.Module):
     """Shift and scale each column to mean 0 and variance 1, from running statistics.
 
     So the unit of measurement of x and y does not matter to the networks. The statistics average
-    all batches at first, and after ``1 / momentum`` of them follow slow changes of the data. They are
-    *replaced* on every observation, never altered in place, so that a graph built before still goes
+    all batches at first, and after ``1 / momentum`` of them follow slow changes of the data. They
+    are *replaced* on every observation, never altered in place, so that a graph built before still goes
     backwards. A constant column is shifted but not scaled.
 
     Args:
