@@ -66,8 +66,8 @@ class Standardizer(nn.Module):
 
     So the unit of measurement of x and y does not matter to the networks. The statistics average
     all batches at first, and after ``1 / momentum`` of them follow slow changes of the data. They
-    are *replaced* on every observation, never altered in place, so that a graph built before still goes
-    backwards. A constant column is shifted but not scaled.
+    are *replaced* on every observation, never altered in place, so that a graph built before still
+    goes backwards. A constant column is shifted but not scaled.
 
     Args:
         dim: number of columns.
