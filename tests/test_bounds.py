@@ -28,7 +28,7 @@ CRITIC_BOUNDS = {
         lambda s, n: bounds.smile(s, 1.0, n),
         lambda s, n: naive.smile(s, 1.0, n),
     ),
-    "mine": (lambda s, n: bounds.mine(s, s.new_tensor(0.3), n), naive.dv),
+    "mine": (lambda s, n: bounds.mine(s, s.new_tensor(0.3), negatives=n)[0], naive.dv),
 }
 
 
@@ -133,12 +133,14 @@ def test_without_it_they_do_exceed_log_n(name):
 def test_mine_divides_the_gradient_by_the_moving_average(scores):
     f = scores.clone().requires_grad_()
     log_average = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
-    value = bounds.mine(f, log_average)
+    value, moved = bounds.mine(f, log_average, rate=0.1)
     value.backward()
+    batch = naive.pool(scores, "others").exp().mean()
+    torch.testing.assert_close(moved.exp(), 0.9 * math.exp(0.7) + 0.1 * batch)
     n = len(f)
     mask = ~torch.eye(n, dtype=torch.bool)
     expected = torch.eye(n, dtype=torch.float64) / n
-    expected = expected - mask * scores.exp() / (n * (n - 1)) / math.exp(0.7)
+    expected = expected - mask * scores.exp() / (n * (n - 1)) / moved.exp()
     torch.testing.assert_close(f.grad, expected)
     torch.testing.assert_close(value, bounds.dv(scores))
     assert log_average.grad is None

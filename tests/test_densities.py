@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch import distributions as D
 
-from mibounds import densities
+from mibounds import densities, pairs
+from mibounds.distributed import Batch
 from mibounds.tasks import SignedPower, Transformed, UniformNoise
 
 N, DIM = 9, 3
@@ -39,29 +40,42 @@ def families():
             D.Independent(D.Bernoulli(logits=loc), 1),
             (real > 0).to(torch.float64),
         ),
+        "poisson": (D.Independent(D.Poisson(scale), 1), real.abs().floor()),
+        "geometric": (D.Independent(D.Geometric(scale / 3), 1), real.abs().floor()),
+        "exponential": (D.Independent(D.Exponential(scale), 1), real.abs()),
+        "gamma": (D.Independent(D.Gamma(2 * scale, scale), 1), real.abs()),
+        "beta": (D.Independent(D.Beta(scale, 2 * scale), 1), real.sigmoid()),
+        "log-normal": (D.Independent(D.LogNormal(loc, scale), 1), real.exp()),
         "mixture": (mixture, real),
         "student": (D.Independent(D.StudentT(5.0, loc, scale), 1), real),
         "laplace": (D.Independent(D.Laplace(loc, scale), 1), real),
-        "exponential": (D.Independent(D.Exponential(scale), 1), real.abs()),
-        "poisson": (D.Independent(D.Poisson(scale), 1), real.abs().floor()),
+        "two event dimensions": (
+            D.Independent(D.StudentT(5.0, loc[..., None], 1.0), 2),
+            real[..., None],
+        ),
     }
 
 
-CLOSED = tuple(families())[:7]
+CLOSED = tuple(families())[:13]
+DISCRETE = ("categorical", "bernoulli", "poisson", "geometric")
 
 
 @pytest.mark.parametrize("name", families())
 def test_every_way_to_ask_agrees_with_log_prob_pair_by_pair(name):
     p, y = families()[name]
-    pairs = densities.log_prob_pairs(p, y)
-    assert pairs.shape == (N, N)
+    matrix = densities.log_prob_pairs(p, y)
+    assert matrix.shape == (N, N)
     for j in range(N):
         repeated = y[j].expand(N, *y.shape[1:])
-        torch.testing.assert_close(pairs[:, j], p.log_prob(repeated))
-    torch.testing.assert_close(densities.log_prob(p, y), pairs.diagonal())
-    torch.testing.assert_close(densities.log_prob_mean(p, y), pairs.mean(1))
+        torch.testing.assert_close(matrix[:, j], p.log_prob(repeated))
+    torch.testing.assert_close(densities.log_prob(p, y), matrix.diagonal())
+    torch.testing.assert_close(densities.log_prob_mean(p, y), matrix.mean(1))
+    torch.testing.assert_close(densities.log_prob_mean(p, y[:5]), matrix[:, :5].mean(1))
     index = torch.randint(N, (N, 4))
-    torch.testing.assert_close(densities.log_prob_at(p, y, index), pairs.gather(1, index))
+    torch.testing.assert_close(densities.log_prob_at(p, y, index), matrix.gather(1, index))
+    every = densities.all_pairs(p, y, Batch(N))
+    torch.testing.assert_close(every.block(y, *every.rows), matrix)
+    torch.testing.assert_close(every.diagonal, matrix.diagonal())
 
 
 def test_pairs_are_the_naive_equation():
@@ -75,10 +89,10 @@ def test_closed_forms_need_no_pairs(name, monkeypatch):
     """The linear cost is that of never forming the pairs; the others do form them."""
     p, y = families()[name]
 
-    def pairs(*_):
+    def no_pairs(*_):
         raise AssertionError
 
-    monkeypatch.setattr(densities, "log_prob_pairs", pairs)
+    monkeypatch.setattr(densities, "log_prob_pairs", no_pairs)
     if name in CLOSED:
         densities.log_prob_mean(p, y)
     else:
@@ -86,7 +100,7 @@ def test_closed_forms_need_no_pairs(name, monkeypatch):
             densities.log_prob_mean(p, y)
 
 
-@pytest.mark.parametrize("name", [n for n in CLOSED if n not in ("categorical", "bernoulli")])
+@pytest.mark.parametrize("name", [n for n in CLOSED if n not in DISCRETE])
 def test_closed_forms_have_the_gradient_of_the_mean_of_pairs(name):
     p, y = families()[name]
     y = y.clone().requires_grad_()
@@ -99,7 +113,8 @@ def test_closed_forms_have_the_gradient_of_the_mean_of_pairs(name):
 def test_a_mean_in_blocks_is_the_mean(monkeypatch):
     p, y = families()["student"]
     whole = densities.log_prob_mean(p, y)
-    monkeypatch.setattr(densities, "BLOCK", 2 * N * DIM)
+    monkeypatch.setattr(pairs, "BLOCK", 1)
+    monkeypatch.setattr(pairs, "FEWEST", 2)
     torch.testing.assert_close(densities.log_prob_mean(p, y), whole)
 
 

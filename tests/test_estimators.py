@@ -12,6 +12,7 @@ from torch import nn
 import mibounds as mb
 from mibounds import bounds
 from mibounds.estimators.from_conditionals import ConditionalEstimator
+from mibounds.pairs import Pairs
 
 X, Y, N = 4, 3, 24
 NAMES = tuple(mb.ESTIMATORS)
@@ -275,7 +276,7 @@ def test_mine_keeps_an_average_of_the_partition_function():
         estimator.learning_loss(x, y)
         with torch.no_grad():
             scores = estimator.critic.pairs(x, y)
-        now = bounds.log_mean_exp(scores, None, "others").exp()
+        now = Pairs.of(scores).log_mean_exp(None, "others").exp()
         averages.append(now if step == 0 else 0.75 * averages[-1] + 0.25 * now)
         torch.testing.assert_close(estimator.log_average.exp(), averages[-1])
 

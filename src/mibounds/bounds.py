@@ -19,6 +19,9 @@ and sample means over them are unbiased. ``negatives="all"`` keeps it. For CLUB 
 own denominator, and the estimate can *never exceed log N* (4.16 nats at N = 64), whatever the
 truth: log mean_j exp f(x_i, y_j) >= f(x_i, y_i) - log N. InfoNCE has this ceiling by definition.
 
+Wherever a matrix of scores is taken, a `mibounds.pairs.Pairs` may stand in its place: the scores
+are then computed in blocks, and may be spread over processes.
+
 Names of equations: "CLUB" is Cheng et al., *CLUB: A Contrastive Log-ratio Upper Bound of Mutual
 Information*, ICML 2020; "Poole" is Poole et al., *On Variational Bounds of Mutual Information*,
 ICML 2019. A bound is a statement about expectations: the value on one batch scatters around it.
@@ -33,10 +36,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mibounds.distributed import Batch
+from mibounds.pairs import Negatives, Pairs, check_negatives
+
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-Negatives = Literal["others", "all"]
 Draw = Literal["uniform", "permutation", "derangement"]
 
 
@@ -47,6 +52,7 @@ def club(
     log_prob: Float[Tensor, " n"],
     log_prob_mean: Float[Tensor, " n"],
     negatives: Negatives = "others",
+    batch: Batch | None = None,
 ) -> Float[Tensor, ""]:
     """Contrastive log-ratio upper bound over all pairs.
 
@@ -63,6 +69,7 @@ def club(
         log_prob: log q(y_i|x_i).
         log_prob_mean: mean over *all* j of log q(y_j|x_i).
         negatives: "others" for the unbiased 1/(N(N-1)) sum, "all" for the paper's 1/N² sum.
+        batch: where the samples are, if they are spread over processes.
 
     Returns:
         The bound in nats.
@@ -74,14 +81,16 @@ def club(
         >>> club(scores.diag(), scores.mean(1), negatives="all").item()
         1.0
     """
-    n = _check_batch(log_prob)
-    _check_negatives(negatives)
-    factor = n / (n - 1) if negatives == "others" else 1.0
-    return _log_ratio(log_prob, log_prob_mean).mean() * factor
+    batch = _check_batch(log_prob, batch)
+    check_negatives(negatives)
+    factor = batch.size / (batch.size - 1) if negatives == "others" else 1.0
+    return batch.mean(_log_ratio(log_prob, log_prob_mean)) * factor
 
 
 def club_sample(
-    log_prob: Float[Tensor, " n"], log_prob_negatives: Float[Tensor, "n k"]
+    log_prob: Float[Tensor, " n"],
+    log_prob_negatives: Float[Tensor, "n k"],
+    batch: Batch | None = None,
 ) -> Float[Tensor, ""]:
     """CLUB with k sampled negatives a sample, instead of all pairs.
 
@@ -94,6 +103,7 @@ def club_sample(
     Args:
         log_prob: log q(y_i|x_i).
         log_prob_negatives: log q(y_{c_ij}|x_i), with the indices c that `draw_negatives` gives.
+        batch: where the samples are, if they are spread over processes.
 
     Returns:
         The bound in nats.
@@ -102,8 +112,8 @@ def club_sample(
         >>> club_sample(torch.tensor([0.0, 0.0]), torch.tensor([[-1.0], [-3.0]])).item()
         2.0
     """
-    _check_batch(log_prob)
-    return _log_ratio(log_prob, log_prob_negatives.mean(1)).mean()
+    batch = _check_batch(log_prob, batch)
+    return batch.mean(_log_ratio(log_prob, log_prob_negatives.mean(1)))
 
 
 def draw_negatives(
@@ -161,7 +171,7 @@ def draw_negatives(
     return index.to(device) if device is not None else index
 
 
-def l1out(scores: Float[Tensor, "n n"]) -> Float[Tensor, ""]:
+def l1out(scores: Float[Tensor, "n n"] | Pairs) -> Float[Tensor, ""]:
     """Leave-one-out upper bound.
 
         1/N Σ_i [ log q(y_i|x_i) - log 1/(N-1) Σ_{j≠i} q(y_i|x_j) ]
@@ -182,11 +192,16 @@ def l1out(scores: Float[Tensor, "n n"]) -> Float[Tensor, ""]:
         >>> l1out(torch.tensor([[0.0, -1.0], [-3.0, 0.0]])).item()
         2.0
     """
-    log_marginal = log_mean_exp(scores, dim=0, negatives="others")
-    return _log_ratio(scores.diagonal(), log_marginal).mean()
+    s = Pairs.of(scores)
+    log_marginal = s.batch.local(s.log_mean_exp(0, "others"))
+    return s.mean(_log_ratio(s.diagonal, log_marginal))
 
 
-def vub(log_prob: Float[Tensor, " n"], log_marginal: Float[Tensor, " n"]) -> Float[Tensor, ""]:
+def vub(
+    log_prob: Float[Tensor, " n"],
+    log_marginal: Float[Tensor, " n"],
+    batch: Batch | None = None,
+) -> Float[Tensor, ""]:
     """Variational upper bound with a stand-in r(y) for the marginal, sampled form.
 
         1/N Σ_i log [ q(y_i|x_i) / r(y_i) ]
@@ -199,6 +214,7 @@ def vub(log_prob: Float[Tensor, " n"], log_marginal: Float[Tensor, " n"]) -> Flo
     Args:
         log_prob: log q(y_i|x_i).
         log_marginal: log r(y_i).
+        batch: where the samples are, if they are spread over processes.
 
     Returns:
         The bound in nats.
@@ -207,11 +223,11 @@ def vub(log_prob: Float[Tensor, " n"], log_marginal: Float[Tensor, " n"]) -> Flo
         >>> vub(torch.tensor([0.0, -1.0]), torch.tensor([-2.0, -2.0])).item()
         1.5
     """
-    _check_batch(log_prob)
-    return _log_ratio(log_prob, log_marginal).mean()
+    batch = _check_batch(log_prob, batch)
+    return batch.mean(_log_ratio(log_prob, log_marginal))
 
 
-def vub_kl(kl: Float[Tensor, " n"]) -> Float[Tensor, ""]:
+def vub_kl(kl: Float[Tensor, " n"], batch: Batch | None = None) -> Float[Tensor, ""]:
     """Variational upper bound in the form of a Kullback-Leibler divergence.
 
         1/N Σ_i KL( p(y|x_i) || r(y) )
@@ -225,6 +241,7 @@ def vub_kl(kl: Float[Tensor, " n"]) -> Float[Tensor, ""]:
 
     Args:
         kl: KL(p(y|x_i) || r(y)).
+        batch: where the samples are, if they are spread over processes.
 
     Returns:
         The bound in nats.
@@ -233,11 +250,14 @@ def vub_kl(kl: Float[Tensor, " n"]) -> Float[Tensor, ""]:
         >>> vub_kl(torch.tensor([1.0, 3.0])).item()
         2.0
     """
-    _check_batch(kl)
-    return kl.mean()
+    return _check_batch(kl, batch).mean(kl)
 
 
-def ba(log_prob: Float[Tensor, " n"], entropy: Float[Tensor, ""] | float) -> Float[Tensor, ""]:
+def ba(
+    log_prob: Float[Tensor, " n"],
+    entropy: Float[Tensor, ""] | float,
+    batch: Batch | None = None,
+) -> Float[Tensor, ""]:
     """Barber-Agakov bound.
 
         H(y) + 1/N Σ_i log q(y_i|x_i)
@@ -250,6 +270,7 @@ def ba(log_prob: Float[Tensor, " n"], entropy: Float[Tensor, ""] | float) -> Flo
     Args:
         log_prob: log q(y_i|x_i).
         entropy: H(y) in nats (differential, for continuous y).
+        batch: where the samples are, if they are spread over processes.
 
     Returns:
         The bound in nats.
@@ -258,11 +279,14 @@ def ba(log_prob: Float[Tensor, " n"], entropy: Float[Tensor, ""] | float) -> Flo
         >>> ba(torch.tensor([-1.0, -2.0]), entropy=2.0).item()
         0.5
     """
-    _check_batch(log_prob)
-    return log_prob.mean() + entropy
+    return _check_batch(log_prob, batch).mean(log_prob) + entropy
 
 
-def doe(log_prob: Float[Tensor, " n"], log_marginal: Float[Tensor, " n"]) -> Float[Tensor, ""]:
+def doe(
+    log_prob: Float[Tensor, " n"],
+    log_marginal: Float[Tensor, " n"],
+    batch: Batch | None = None,
+) -> Float[Tensor, ""]:
     """Difference of entropies, each bounded from above by a cross-entropy.
 
         -1/N Σ_i log r(y_i) + 1/N Σ_i log q(y_i|x_i)
@@ -276,6 +300,7 @@ def doe(log_prob: Float[Tensor, " n"], log_marginal: Float[Tensor, " n"]) -> Flo
     Args:
         log_prob: log q(y_i|x_i).
         log_marginal: log r(y_i).
+        batch: where the samples are, if they are spread over processes.
 
     Returns:
         The estimate in nats.
@@ -284,13 +309,13 @@ def doe(log_prob: Float[Tensor, " n"], log_marginal: Float[Tensor, " n"]) -> Flo
         >>> doe(torch.tensor([0.0, -1.0]), torch.tensor([-2.0, -2.0])).item()
         1.5
     """
-    return vub(log_prob, log_marginal)
+    return vub(log_prob, log_marginal, batch)
 
 
 # --- bounds from a critic f(x, y) ----------------------------------------------------------------
 
 
-def dv(scores: Float[Tensor, "n n"], negatives: Negatives = "others") -> Float[Tensor, ""]:
+def dv(scores: Float[Tensor, "n n"] | Pairs, negatives: Negatives = "others") -> Float[Tensor, ""]:
     """Donsker-Varadhan lower bound.
 
         E_joint[f] - log E_product[exp f]
@@ -311,14 +336,16 @@ def dv(scores: Float[Tensor, "n n"], negatives: Negatives = "others") -> Float[T
         >>> dv(torch.tensor([[2.0, 0.0], [0.0, 2.0]])).item()
         2.0
     """
-    return scores.diagonal().mean() - log_mean_exp(scores, None, negatives)
+    s = Pairs.of(scores)
+    return s.mean(s.diagonal) - s.log_mean_exp(None, negatives)
 
 
 def mine(
-    scores: Float[Tensor, "n n"],
+    scores: Float[Tensor, "n n"] | Pairs,
     log_average: Float[Tensor, ""],
+    rate: float = 0.01,
     negatives: Negatives = "others",
-) -> Float[Tensor, ""]:
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """Donsker-Varadhan bound with the bias-corrected gradient of MINE.
 
         value     E_joint[f] - log E_product[exp f]
@@ -331,24 +358,33 @@ def mine(
 
     Args:
         scores: f(x_i, y_j).
-        log_average: logarithm of the moving average; no gradient flows through it.
+        log_average: logarithm of the moving average before this batch; -inf if this is the first.
+        rate: weight of this batch in the moving average.
         negatives: whether the diagonal stands among the negatives.
 
     Returns:
-        The bound in nats, with that gradient.
+        The bound in nats, with that gradient, and the logarithm of the average moved on.
 
     Example:
         >>> scores = torch.tensor([[2.0, 0.0], [0.0, 2.0]])
-        >>> mine(scores, log_average=torch.tensor(0.5)).item()
-        2.0
+        >>> value, log_average = mine(scores, log_average=torch.tensor(-math.inf))
+        >>> value.item(), log_average.item()
+        (2.0, 0.0)
     """
-    log_mean = log_mean_exp(scores, None, negatives)
-    joint = scores.diagonal().mean()
-    corrected = joint - (log_mean - log_average.detach()).exp()
-    return corrected + (joint - log_mean - corrected).detach()
+    if not 0 < rate <= 1:
+        raise ValueError(f"Expected 0 < rate <= 1 but got {rate}.")
+    s = Pairs.of(scores)
+    log_mean = s.log_mean_exp(None, negatives)
+    now, old = log_mean.detach(), log_average.detach().to(log_mean.dtype)
+    if rate < 1:
+        moved = torch.logaddexp(old + math.log1p(-rate), now + math.log(rate))
+        now = torch.where(old.isneginf(), now, moved)
+    joint = s.mean(s.diagonal)
+    corrected = joint - (log_mean - now).exp()
+    return corrected + (joint - log_mean - corrected).detach(), now
 
 
-def nwj(scores: Float[Tensor, "n n"], negatives: Negatives = "others") -> Float[Tensor, ""]:
+def nwj(scores: Float[Tensor, "n n"] | Pairs, negatives: Negatives = "others") -> Float[Tensor, ""]:
     """Nguyen-Wainwright-Jordan lower bound.
 
         E_joint[f] - E_product[exp(f - 1)]
@@ -369,10 +405,11 @@ def nwj(scores: Float[Tensor, "n n"], negatives: Negatives = "others") -> Float[
         >>> nwj(torch.tensor([[2.0, 1.0], [1.0, 2.0]])).item()
         1.0
     """
-    return scores.diagonal().mean() - (log_mean_exp(scores, None, negatives) - 1).exp()
+    s = Pairs.of(scores)
+    return s.mean(s.diagonal) - (s.log_mean_exp(None, negatives) - 1).exp()
 
 
-def infonce(scores: Float[Tensor, "n n"]) -> Float[Tensor, ""]:
+def infonce(scores: Float[Tensor, "n n"] | Pairs) -> Float[Tensor, ""]:
     """InfoNCE lower bound, a classification of the right y among N.
 
         1/N Σ_i log [ exp f(x_i, y_i) / mean_j exp f(x_i, y_j) ]
@@ -392,11 +429,14 @@ def infonce(scores: Float[Tensor, "n n"]) -> Float[Tensor, ""]:
         >>> infonce(torch.tensor([[100.0, 0.0], [0.0, 100.0]])).item()  # log 2
         0.693...
     """
-    return (scores.diagonal() - log_mean_exp(scores, dim=1, negatives="all")).mean()
+    s = Pairs.of(scores)
+    # at most 0 each, which large scores would lose to rounding
+    contrast = (s.diagonal - s.log_sum_exp(1, "all")).clamp_max(0.0)
+    return s.mean(contrast) + math.log(s.batch.size)
 
 
 def tuba(
-    scores: Float[Tensor, "n n"],
+    scores: Float[Tensor, "n n"] | Pairs,
     log_baseline: Float[Tensor, " n"],
     negatives: Negatives = "others",
 ) -> Float[Tensor, ""]:
@@ -421,11 +461,13 @@ def tuba(
         >>> bool(tuba(scores, log_baseline=torch.ones(2)) == nwj(scores))
         True
     """
-    return nwj(1 + scores - log_baseline, negatives)
+    s = Pairs.of(scores)
+    log_mean = s.log_mean_exp(None, negatives, lambda f, b: f - b, [log_baseline])
+    return 1 + s.mean(s.diagonal - s.batch.local(log_baseline)) - log_mean.exp()
 
 
 def tuba_interpolated(
-    scores: Float[Tensor, "n n"], log_baseline: Float[Tensor, " n"], alpha: float
+    scores: Float[Tensor, "n n"] | Pairs, log_baseline: Float[Tensor, " n"], alpha: float
 ) -> Float[Tensor, ""]:
     """Interpolation between TUBA (alpha = 0) and InfoNCE (alpha = 1).
 
@@ -452,31 +494,38 @@ def tuba_interpolated(
         >>> tuba_interpolated(scores, torch.zeros(8), alpha=1.0).item()  # log 7: InfoNCE's ceiling
         1.945...
     """
-    n = _check_square(scores)
+    s = Pairs.of(scores)
+    n = s.batch.size
     if not 0 <= alpha <= 1:
         raise ValueError(f"Expected 0 <= alpha <= 1 but got {alpha}.")
     if alpha > 0 and n < 3:
         raise ValueError(f"Expected at least 3 samples for the interpolated bound but got {n}.")
     if alpha == 0:
         return tuba(scores, log_baseline)
-    # Scale each column by its largest term, so that the sums below neither overflow nor vanish.
-    top = scores.detach().amax(0)
-    if alpha < 1:
-        top = torch.maximum(top, log_baseline.detach())
-    weights = (scores - top).exp()
+    # In double precision, for a difference of sums is to come.
+    log_baseline = log_baseline.double()
+    log_sum = s.log_sum_exp(0, "all").double()
+    log_others = s.log_mean_exp(0, "others").double()
+    # Scale each column, so that the sums below neither overflow nor vanish.
+    top = (torch.maximum(log_sum, log_baseline) if alpha < 1 else log_sum).detach()
     own = (1 - alpha) * (log_baseline - top).exp() if alpha < 1 else torch.zeros_like(top)
-    others = weights.sum(0) - weights.diagonal()
-    # joint: leave x_k out of the sum over all N, for each k != j; what is left contains x_j, which
-    # bounds it from below where the subtraction cancels
-    tiny = torch.finfo(scores.dtype).tiny
-    rest = torch.maximum(weights.sum(0) - weights, weights.diagonal()).clamp_min(tiny)
-    log_joint = (alpha * rest / (n - 1) + own).log() + top
-    joint = scores.diagonal() - (log_joint.sum(0) - log_joint.diagonal()) / (n - 1)
-    mean = others / (n - 1)
-    return 1 + joint.mean() - (mean / (alpha * mean + own).clamp_min(tiny)).mean()
+    total = (log_sum - top).exp()
+    positive = (s.batch.gather(s.diagonal).double() - top).exp()
+    tiny = torch.finfo(top.dtype).tiny
+
+    def log_joint(f: Tensor, top: Tensor, total: Tensor, own: Tensor, positive: Tensor) -> Tensor:
+        # Leave x_k out of the sum over all N, for each k != j. What is left contains x_j, which
+        # bounds it from below where the subtraction cancels.
+        rest = torch.maximum(total - (f.double() - top).exp(), positive).clamp_min(tiny)
+        return ((alpha * rest / (n - 1) + own).log() + top).to(f.dtype)
+
+    mean = (log_others - top).exp()
+    product = (mean / (alpha * mean + own).clamp_min(tiny)).mean()
+    joint = s.mean(s.diagonal) - s.mean_of(log_joint, "others", [top, total, own, positive])
+    return joint + (1 - product).to(joint.dtype)
 
 
-def js(scores: Float[Tensor, "n n"], negatives: Negatives = "others") -> Float[Tensor, ""]:
+def js(scores: Float[Tensor, "n n"] | Pairs, negatives: Negatives = "others") -> Float[Tensor, ""]:
     """Jensen-Shannon objective: logistic regression between the joint and the product.
 
         E_joint[-softplus(-f)] - E_product[softplus(f)]
@@ -497,19 +546,13 @@ def js(scores: Float[Tensor, "n n"], negatives: Negatives = "others") -> Float[T
         >>> js(torch.zeros(3, 3)).item()  # -2 log 2
         -1.386...
     """
-    n = _check_square(scores)
-    _check_negatives(negatives)
-    positive = scores.diagonal()
-    product = F.softplus(scores).sum()
-    if negatives == "others":
-        product = (product - F.softplus(positive).sum()) / (n * (n - 1))
-    else:
-        product = product / n**2
-    return -F.softplus(-positive).mean() - product
+    s = Pairs.of(scores)
+    product = s.mean_of(lambda f: F.softplus(f), negatives)
+    return s.mean(-F.softplus(-s.diagonal)) - product
 
 
 def smile(
-    scores: Float[Tensor, "n n"], clip: float = 5.0, negatives: Negatives = "others"
+    scores: Float[Tensor, "n n"] | Pairs, clip: float = 5.0, negatives: Negatives = "others"
 ) -> Float[Tensor, ""]:
     """Smoothed lower-bound estimator: Donsker-Varadhan with a clipped partition function.
 
@@ -535,12 +578,13 @@ def smile(
     """
     if not clip > 0:
         raise ValueError(f"Expected clip > 0 but got {clip}.")
-    clipped = scores.clamp(-clip, clip)
-    return scores.diagonal().mean() - log_mean_exp(clipped, None, negatives)
+    s = Pairs.of(scores)
+    log_mean = s.log_mean_exp(None, negatives, lambda f: f.clamp(-clip, clip))
+    return s.mean(s.diagonal) - log_mean
 
 
 def flo(
-    scores: Float[Tensor, "n n"],
+    scores: Float[Tensor, "n n"] | Pairs,
     potential: Float[Tensor, " n"],
     negatives: Negatives = "others",
 ) -> Float[Tensor, ""]:
@@ -567,39 +611,12 @@ def flo(
         >>> flo(torch.tensor([[2.0, 0.0], [0.0, 2.0]]), potential=torch.tensor([-2.0, -2.0])).item()
         2.0
     """
-    contrast = log_mean_exp(scores, 1, negatives) - scores.diagonal()
-    return (1 - potential - (contrast - potential).exp()).mean()
+    s = Pairs.of(scores)
+    contrast = s.log_mean_exp(1, negatives) - s.diagonal
+    return s.mean(1 - potential - (contrast - potential).exp())
 
 
 # --- shared --------------------------------------------------------------------------------------
-
-
-def log_mean_exp(
-    scores: Float[Tensor, "n n"], dim: int | None, negatives: Negatives
-) -> Float[Tensor, "..."]:
-    """Logarithm of the mean of exp(scores), along one axis or over all negatives.
-
-    Args:
-        scores: scores[i, j].
-        dim: 0 down each column, 1 along each row, None over the whole matrix.
-        negatives: "others" leaves the diagonal out, "all" keeps it.
-
-    Returns:
-        A vector of n values, or a scalar for ``dim=None``.
-
-    Example:
-        >>> log_mean_exp(torch.zeros(3, 3), dim=None, negatives="others").item()
-        0.0
-    """
-    n = _check_square(scores)
-    _check_negatives(negatives)
-    count = n
-    if negatives == "others":
-        scores = scores.masked_fill(torch.eye(n, dtype=torch.bool, device=scores.device), -math.inf)
-        count = n - 1
-    if dim is None:
-        return scores.flatten().logsumexp(0) - math.log(n * count)
-    return scores.logsumexp(dim) - math.log(count)
 
 
 def _log_ratio(log_p: Tensor, log_q: Tensor) -> Tensor:
@@ -607,23 +624,9 @@ def _log_ratio(log_p: Tensor, log_q: Tensor) -> Tensor:
     return torch.where(log_p.isneginf() | log_q.isneginf(), math.inf, log_p - log_q)
 
 
-def _check_batch(log_prob: Tensor) -> int:
-    if log_prob.ndim != 1 or len(log_prob) < 2:
+def _check_batch(log_prob: Tensor, batch: Batch | None) -> Batch:
+    if log_prob.ndim != 1 or (batch is None and len(log_prob) < 2):
         raise ValueError(
             f"Expected a vector of at least 2 log-densities but got shape {tuple(log_prob.shape)}."
         )
-    return len(log_prob)
-
-
-def _check_square(scores: Tensor) -> int:
-    if scores.ndim != 2 or scores.shape[0] != scores.shape[1] or len(scores) < 2:
-        raise ValueError(
-            "Expected a square matrix scores[i, j] of at least 2 samples "
-            f"but got shape {tuple(scores.shape)}."
-        )
-    return len(scores)
-
-
-def _check_negatives(negatives: str) -> None:
-    if negatives not in ("others", "all"):
-        raise ValueError(f'Expected negatives to be "others" or "all" but got {negatives!r}.')
+    return batch or Batch(len(log_prob))

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch import distributions as D
 from torch.distributions import Distribution
 
+from mibounds.distributed import Batch
 from mibounds.nn import MLP, Hidden, Standardizer, check_size, hidden_widths, soft_limit
 from mibounds.samples import check_real
 
@@ -66,10 +67,12 @@ class Conditional(nn.Module, ABC):
         """Bring y to the shape and dtype of an event of this conditional."""
         return check_real("y", y, self.y_dim, self.x_standard.mean.dtype)
 
-    def observe(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> None:
+    def observe(
+        self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"], batch: Batch | None = None
+    ) -> None:
         """Take a batch into the statistics by which x and y are standardised."""
-        self.x_standard.observe(self._check_x(x))
-        self.y_standard.observe(self.check_y(y))
+        self.x_standard.observe(self._check_x(x), batch)
+        self.y_standard.observe(self.check_y(y), batch)
 
     def _check_x(self, x: Tensor) -> Tensor:
         return check_real("x", x, self.x_dim, self.x_standard.mean.dtype)
@@ -294,9 +297,11 @@ class Categorical(Conditional):
             )
         return y.long()
 
-    def observe(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> None:
+    def observe(
+        self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"], batch: Batch | None = None
+    ) -> None:
         """Take a batch of x into the statistics; labels have no scale."""
-        self.x_standard.observe(self._check_x(x))
+        self.x_standard.observe(self._check_x(x), batch)
 
 
 class Bernoulli(Conditional):
@@ -327,9 +332,11 @@ class Bernoulli(Conditional):
         dtype = self.x_standard.mean.dtype
         return check_real("y", y if y.is_floating_point() else y.to(dtype), self.y_dim, dtype)
 
-    def observe(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> None:
+    def observe(
+        self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"], batch: Batch | None = None
+    ) -> None:
         """Take a batch of x into the statistics; zeros and ones have no scale."""
-        self.x_standard.observe(self._check_x(x))
+        self.x_standard.observe(self._check_x(x), batch)
 
 
 class Flow(Conditional):
@@ -396,7 +403,9 @@ class AsPublishedGaussian(Conditional):
         scale = (0.5 * self.net_log_variance(x).tanh()).exp()
         return _diagonal(self.net(x), scale)
 
-    def observe(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> None:
+    def observe(
+        self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"], batch: Batch | None = None
+    ) -> None:
         """Nothing: the published model does not standardise."""
 
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
+from mibounds.distributed import Batch
 from mibounds.nn import MLP, Hidden, Standardizer, check_size, hidden_widths
+from mibounds.pairs import Pairs
 from mibounds.samples import check_real
 
 if TYPE_CHECKING:
@@ -54,15 +57,31 @@ class Critic(nn.Module, ABC):
         return self.score(*self.features(*self._standard(x, y)))
 
     def pairs(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "m *y"]) -> Float[Tensor, "n m"]:
-        """Scores of all pairs, [i, j] = f(x_i, y_j)."""
+        """Scores of all pairs as one matrix, [i, j] = f(x_i, y_j)."""
         a, b = self.features(*self._standard(x, y))
+        return self.score_all(a, b)
+
+    def score_all(self, a: Float[Tensor, "n h"], b: Float[Tensor, "m h"]) -> Float[Tensor, "n m"]:
+        """The scores of all features a of x with all features b of y."""
         return self.score(a[:, None], b[None])
 
-    def observe(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> None:
+    def width(self, a: Float[Tensor, "n h"]) -> int:
+        """Numbers that `score_all` needs for one score."""
+        return a.shape[1]
+
+    def compile(self, *args: object, **kwargs: object) -> None:
+        """Fuse the scoring of all pairs into compiled code, where that pays; values stay the same.
+
+        The critics whose pairs are a matrix product have nothing to gain.
+        """
+
+    def observe(
+        self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"], batch: Batch | None = None
+    ) -> None:
         """Take a batch into the statistics by which x and y are standardised."""
         x, y = self._check(x, y)
-        self.x_standard.observe(x)
-        self.y_standard.observe(y)
+        self.x_standard.observe(x, batch)
+        self.y_standard.observe(y, batch)
 
     def _check(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         dtype = self.x_standard.mean.dtype
@@ -98,6 +117,7 @@ class ConcatCritic(Critic):
         self.x_layer = nn.Linear(x_dim, first)
         self.y_layer = nn.Linear(y_dim, first, bias=False)
         self.head = MLP(first, rest, 1)
+        self.compiled = False
 
     def features(
         self, x: Float[Tensor, "n x_dim"], y: Float[Tensor, "m y_dim"]
@@ -108,6 +128,30 @@ class ConcatCritic(Critic):
     def score(self, a: Float[Tensor, "*#s h"], b: Float[Tensor, "*#s h"]) -> Float[Tensor, "..."]:
         """The remaining layers."""
         return self.head((a + b).relu()).squeeze(-1)
+
+    def score_all(self, a: Float[Tensor, "n h"], b: Float[Tensor, "m h"]) -> Float[Tensor, "n m"]:
+        """As `score`; compiled, the tensor of all hidden units never exists."""
+        last = self._only_layer
+        if not self.compiled or last is None:
+            return super().score_all(a, b)
+        return _compiled_concat()(a, b, last.weight[0], last.bias)
+
+    def width(self, a: Float[Tensor, "n h"]) -> int:
+        """Numbers that `score_all` needs for one score."""
+        return 1 if self.compiled and self._only_layer is not None else a.shape[1]
+
+    def compile(self, *args: object, **kwargs: object) -> None:
+        """Fuse the scoring of all pairs into compiled code (with one hidden layer)."""
+        self.compiled = True
+
+    @property
+    def _only_layer(self) -> nn.Linear | None:
+        layers = self.head.layers
+        if layers is None or len(layers) > 1:
+            return None
+        last = layers[0]
+        assert isinstance(last, nn.Linear)
+        return last
 
 
 class SeparableCritic(Critic):
@@ -139,7 +183,15 @@ class SeparableCritic(Critic):
 
     def score(self, a: Float[Tensor, "*#s h"], b: Float[Tensor, "*#s h"]) -> Float[Tensor, "..."]:
         """The inner product."""
-        return _inner(a, b)
+        return (a * b).sum(-1)
+
+    def score_all(self, a: Float[Tensor, "n h"], b: Float[Tensor, "m h"]) -> Float[Tensor, "n m"]:
+        """A product of two matrices."""
+        return (a @ b.T).to(a.dtype)
+
+    def width(self, a: Float[Tensor, "n h"]) -> int:
+        """Numbers that `score_all` needs for one score."""
+        return 1
 
 
 class BilinearCritic(Critic):
@@ -167,42 +219,80 @@ class BilinearCritic(Critic):
 
     def score(self, a: Float[Tensor, "*#s h"], b: Float[Tensor, "*#s h"]) -> Float[Tensor, "..."]:
         """The inner product, shifted."""
-        return _inner(a, b) + self.offset
+        return (a * b).sum(-1) + self.offset
+
+    def score_all(self, a: Float[Tensor, "n h"], b: Float[Tensor, "m h"]) -> Float[Tensor, "n m"]:
+        """A product of two matrices."""
+        return (a @ b.T).to(a.dtype) + self.offset
+
+    width = SeparableCritic.width
 
 
 def score_pairs(
     critic: Callable[[Tensor, Tensor], Tensor],
     x: Shaped[Tensor, "n *x"],
-    y: Shaped[Tensor, "m *y"],
-) -> Float[Tensor, "n m"]:
-    """All pairs with any critic: by its own ``pairs`` if it has one, else by repeating the samples.
+    y: Shaped[Tensor, "n *y"],
+    batch: Batch | None = None,
+) -> Pairs:
+    """All pairs with any critic: by its features if it has them, else by repeating the samples.
 
     Args:
         critic: scores given pairs.
-        x: samples.
-        y: samples.
+        x: samples of this process.
+        y: samples of this process.
+        batch: where the samples are, if they are spread over processes.
 
     Returns:
-        [i, j] = f(x_i, y_j).
+        [i, j] = f(x_i, y_j), for the x's of this process and all y's.
 
     Example:
-        >>> score_pairs(lambda x, y: (x * y).sum(-1), torch.eye(2), torch.eye(2))
-        tensor([[1., 0.], [0., 1.]])
+        >>> pairs = score_pairs(lambda x, y: (x * y).sum(-1), torch.eye(2), torch.eye(2))
+        >>> pairs.diagonal
+        tensor([1., 1.])
     """
+    batch = batch or Batch(len(x))
     if isinstance(critic, Critic):
-        return critic.pairs(x, y)
-    n, m = len(x), len(y)
-    scores = critic(x.repeat_interleave(m, 0), y.repeat(n, *[1] * (y.ndim - 1)))
-    if not isinstance(scores, Tensor) or scores.shape not in ((n * m,), (n * m, 1)):
-        got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-        raise ValueError(
-            f"Expected the critic to give one score for each of {n * m} pairs, "
-            f"shape ({n * m},), but got {got}."
+        a, b = critic.features(*critic._standard(x, y))
+        own = critic.score(a, b)
+        return Pairs(
+            batch.gather(b),
+            lambda b, a: critic.score_all(a, b),
+            own,
+            critic.width(a),
+            batch,
+            rows=[a],
+            parameters=list(critic.parameters()),
         )
-    return scores.reshape(n, m)
+
+    def scores(x: Tensor, y: Tensor) -> Tensor:
+        values = critic(x, y)
+        if not isinstance(values, Tensor) or values.shape not in ((len(x),), (len(x), 1)):
+            got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+            raise ValueError(
+                f"Expected the critic to give one score for each of {len(x)} pairs, "
+                f"shape ({len(x)},), but got {got}."
+            )
+        return values.flatten()
+
+    def block(part: Tensor) -> Tensor:
+        n, m = len(x), len(part)
+        every_x = x.repeat_interleave(m, 0)
+        return scores(every_x, part.repeat(n, *[1] * (part.ndim - 1))).view(n, m)
+
+    width = x[0].numel() + y[0].numel()
+    return Pairs(batch.gather(y), block, scores(x, y), width, batch)
 
 
-def _inner(a: Tensor, b: Tensor) -> Tensor:
-    if a.ndim == 3:  # all pairs: a matrix product, without the tensor of all products
-        return (a[:, 0] @ b[0].T).to(a.dtype)
-    return (a * b).sum(-1)
+def _concat_scores(
+    a: Float[Tensor, "n h"],
+    b: Float[Tensor, "m h"],
+    weight: Float[Tensor, " h"],
+    bias: Float[Tensor, " 1"],
+) -> Float[Tensor, "n m"]:
+    """The last layer as a sum and not as a matrix product, which a compiler can fuse."""
+    return ((a[:, None] + b[None]).relu() * weight).sum(-1) + bias
+
+
+@cache
+def _compiled_concat() -> Callable[..., Tensor]:
+    return torch.compile(_concat_scores, dynamic=True)

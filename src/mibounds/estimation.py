@@ -55,7 +55,7 @@ def fit(
         >>> history[-1] < history[0]
         True
     """
-    n = check_pair(x, y)
+    n = check_pair(x, y).size
     for name, value in (("x", x), ("y", y)):
         bad = ~value.isfinite().flatten(1).all(1) if value.ndim > 1 else ~value.isfinite()
         if bad.any():

@@ -11,20 +11,22 @@ import warnings
 from typing import TYPE_CHECKING
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.distributions import Distribution, kl_divergence
 
 from mibounds import bounds
 from mibounds.bounds import Draw, Negatives, draw_negatives
 from mibounds.densities import (
+    all_pairs,
     check_distribution,
     fit_gaussian,
     log_prob,
     log_prob_at,
     log_prob_mean,
-    log_prob_pairs,
     standard_normal,
 )
+from mibounds.distributed import Batch
 from mibounds.samples import check_pair
 
 if TYPE_CHECKING:
@@ -34,7 +36,11 @@ __all__ = ["ba", "club", "club_sample", "l1out", "vub"]
 
 
 def club(
-    p: Distribution, y: Shaped[Tensor, "n *event"], *, negatives: Negatives = "others"
+    p: Distribution,
+    y: Shaped[Tensor, "n *event"],
+    *,
+    negatives: Negatives = "others",
+    group: dist.ProcessGroup | None = None,
 ) -> Float[Tensor, ""]:
     """CLUB with the conditional p(y|x_i) as a Distribution; see [`mibounds.bounds.club`][].
 
@@ -44,6 +50,7 @@ def club(
         p: conditional with batch shape (n,).
         y: samples.
         negatives: "others" for the unbiased sum, "all" for the paper's 1/N².
+        group: processes whose batches are joined, see `mibounds.distributed`.
 
     Returns:
         The bound in nats; +inf, with a warning, where some y_j is impossible given some x_i.
@@ -54,8 +61,8 @@ def club(
         >>> club(p, x).item()  # y = x exactly, at the centre of its p: E (x - x')² / 2
         1.0...
     """
-    check_pair(y, y)
-    value = bounds.club(log_prob(p, y), log_prob_mean(p, y), negatives)
+    batch = check_pair(y, y, group)
+    value = bounds.club(log_prob(p, y), log_prob_mean(p, y, batch), negatives, batch)
     return _warn_if_infinite("CLUB", value)
 
 
@@ -67,6 +74,7 @@ def club_sample(
     draw: Draw = "derangement",
     generator: torch.Generator | None = None,
     index: Int[Tensor, "n k"] | None = None,
+    group: dist.ProcessGroup | None = None,
 ) -> Float[Tensor, ""]:
     """Sampled CLUB with the conditional as a Distribution; see [`mibounds.bounds.club_sample`][].
 
@@ -75,8 +83,9 @@ def club_sample(
         y: samples.
         k: negatives a sample.
         draw: how to draw them, see [`mibounds.bounds.draw_negatives`][].
-        generator: source of randomness.
-        index: negatives drawn already.
+        generator: source of randomness; that of the first process counts.
+        index: negatives drawn already, for this process's samples among those of all.
+        group: processes whose batches are joined, see `mibounds.distributed`.
 
     Returns:
         The bound in nats.
@@ -86,19 +95,27 @@ def club_sample(
         >>> club_sample(p, torch.tensor([0.0, 2.0])).item()
         2.0
     """
-    check_pair(y, y)
+    batch = check_pair(y, y, group)
     if index is None:
-        index = draw_negatives(len(y), k, draw, generator, y.device)
-    value = bounds.club_sample(log_prob(p, y), log_prob_at(p, y, index))
+        drawn = draw_negatives(batch.size, k, draw, generator, y.device)
+        index = batch.local(batch.from_first(drawn))
+    negatives = log_prob_at(p, batch.gather(y), index)
+    value = bounds.club_sample(log_prob(p, y), negatives, batch)
     return _warn_if_infinite("sampled CLUB", value)
 
 
-def l1out(p: Distribution, y: Shaped[Tensor, "n *event"]) -> Float[Tensor, ""]:
+def l1out(
+    p: Distribution,
+    y: Shaped[Tensor, "n *event"],
+    *,
+    group: dist.ProcessGroup | None = None,
+) -> Float[Tensor, ""]:
     """L1Out with the conditional as a Distribution; see [`mibounds.bounds.l1out`][].
 
     Args:
         p: conditional with batch shape (n,).
         y: samples.
+        group: processes whose batches are joined, see `mibounds.distributed`.
 
     Returns:
         The bound in nats.
@@ -108,15 +125,16 @@ def l1out(p: Distribution, y: Shaped[Tensor, "n *event"]) -> Float[Tensor, ""]:
         >>> l1out(p, torch.tensor([0.0, 2.0])).item()
         2.0
     """
-    check_pair(y, y)
-    check_distribution(p, y)
-    return _warn_if_infinite("L1Out", bounds.l1out(log_prob_pairs(p, y)))
+    batch = check_pair(y, y, group)
+    return _warn_if_infinite("L1Out", bounds.l1out(all_pairs(p, y, batch)))
 
 
 def vub(
     p: Distribution,
     y: Shaped[Tensor, "n *event"] | None = None,
     r: Distribution | None = None,
+    *,
+    group: dist.ProcessGroup | None = None,
 ) -> Float[Tensor, ""]:
     """Variational upper bound with the conditional as a Distribution.
 
@@ -127,6 +145,7 @@ def vub(
         p: conditional with batch shape (n,).
         y: samples, or None for the divergence.
         r: stand-in for the marginal of y, with batch shape () or (n,); N(0, I) if left out.
+        group: processes whose batches are joined, see `mibounds.distributed`.
 
     Returns:
         The bound in nats.
@@ -138,12 +157,13 @@ def vub(
     """
     r = standard_normal(p) if r is None else r
     if y is not None:
-        check_pair(y, y)
+        batch = check_pair(y, y, group)
         check_distribution(p, y)
         log_r = log_prob(r, y) if r.batch_shape else log_prob(r.expand((len(y),)), y)
-        return _warn_if_infinite("VUB", bounds.vub(log_prob(p, y), log_r))
+        return _warn_if_infinite("VUB", bounds.vub(log_prob(p, y), log_r, batch))
     try:
-        return bounds.vub_kl(kl_divergence(p, r))
+        kl = kl_divergence(p, r)
+        return bounds.vub_kl(kl, Batch(len(kl), group, kl.device))
     except NotImplementedError:
         raise ValueError(
             f"Expected a pair of Distributions whose divergence has a closed form but got "
@@ -152,7 +172,11 @@ def vub(
 
 
 def ba(
-    p: Distribution, y: Shaped[Tensor, "n *event"], entropy: Tensor | float | None = None
+    p: Distribution,
+    y: Shaped[Tensor, "n *event"],
+    entropy: Tensor | float | None = None,
+    *,
+    group: dist.ProcessGroup | None = None,
 ) -> Float[Tensor, ""]:
     """Barber-Agakov bound with the conditional as a Distribution; see [`mibounds.bounds.ba`][].
 
@@ -161,6 +185,7 @@ def ba(
         y: samples.
         entropy: H(y) in nats, which makes it a lower bound; if left out, that of a Gaussian fitted
             to y (of the frequencies, for labels), which makes it neither.
+        group: processes whose batches are joined, see `mibounds.distributed`.
 
     Returns:
         The bound in nats.
@@ -170,17 +195,18 @@ def ba(
         >>> ba(p, torch.tensor([0, 1])).item()  # log 2
         0.693...
     """
-    check_pair(y, y)
+    batch = check_pair(y, y, group)
     own = log_prob(p, y)
-    return bounds.ba(own, _estimated_entropy(y, own.dtype) if entropy is None else entropy)
+    return bounds.ba(own, _estimated_entropy(y, batch) if entropy is None else entropy, batch)
 
 
-def _estimated_entropy(y: Tensor, dtype: torch.dtype) -> Tensor:
+def _estimated_entropy(y: Tensor, batch: Batch) -> Tensor:
     if y.ndim == 1 and not y.is_floating_point():
-        _, counts = y.unique(return_counts=True)
-        return torch.special.entr(counts.to(dtype) / len(y)).sum()
+        _, counts = batch.gather(y).unique(return_counts=True)
+        return torch.special.entr(counts / batch.size).sum()
     y = y[:, None] if y.ndim == 1 else y
-    return -fit_gaussian(y).log_prob(y).mean()
+    fitted = fit_gaussian(y, batch)
+    return -batch.mean(fitted.log_prob(y))
 
 
 def _warn_if_infinite(name: str, value: Tensor) -> Tensor:

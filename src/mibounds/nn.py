@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from mibounds.distributed import Batch
+
 if TYPE_CHECKING:
     from jaxtyping import Float
 
@@ -102,14 +104,16 @@ class Standardizer(nn.Module):
         return (self.variance > 0).to(self.variance.dtype)
 
     @torch.no_grad()
-    def observe(self, x: Float[Tensor, "n dim"]) -> None:
+    def observe(self, x: Float[Tensor, "n dim"], batch: Batch | None = None) -> None:
         """Take a batch into the statistics."""
-        if x.numel() == 0:
+        if x.shape[1] == 0:
             return
-        first = x[0]  # relative to a sample: exactly 0 for a constant column, whatever its value
+        batch = batch or Batch(len(x))
+        # relative to a sample: exactly 0 for a constant column, whatever its value
+        first = batch.from_first(x[0])
         shifted = x - first
-        shift = shifted.mean(0)
-        mean, variance = first + shift, (shifted - shift).square().mean(0)
+        shift = batch.mean(shifted)
+        mean, variance = first + shift, batch.mean((shifted - shift).square())
         batches = self.batches + 1
         weight = (1 / batches).clamp_min(self.momentum)
         delta = mean - self.mean

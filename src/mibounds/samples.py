@@ -7,23 +7,33 @@ look at the values stalls a GPU.
 from __future__ import annotations
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
+from mibounds.distributed import Batch
 
-def check_pair(x: Tensor, y: Tensor) -> int:
+
+def check_pair(x: Tensor, y: Tensor, group: dist.ProcessGroup | None = None) -> Batch:
     """Check that x and y are the two sides of n >= 2 joint samples.
 
     Args:
         x: one sample a row.
         y: one sample a row, as many as x has.
+        group: processes over which the samples are spread; None if they are all here.
 
     Returns:
-        The number of samples n.
+        The batch that they make up.
 
     Example:
-        >>> check_pair(torch.zeros(8, 3), torch.zeros(8, 2))
+        >>> check_pair(torch.zeros(8, 3), torch.zeros(8, 2)).size
         8
     """
+    check_shapes(x, y)
+    return Batch(len(x), group, x.device)
+
+
+def check_shapes(x: Tensor, y: Tensor) -> None:
+    """Check that x and y are tensors of real numbers or labels, one sample a row, equally many."""
     for name, value in (("x", x), ("y", y)):
         if not isinstance(value, Tensor):
             raise ValueError(
@@ -41,9 +51,6 @@ def check_pair(x: Tensor, y: Tensor) -> int:
         raise ValueError(
             f"Expected x and y to hold the same number of samples but got {len(x)} and {len(y)}."
         )
-    if len(x) < 2:
-        raise ValueError(f"Expected at least 2 samples (x_i, y_i) but got {len(x)}.")
-    return len(x)
 
 
 def check_real(name: str, value: Tensor, dim: int, dtype: torch.dtype) -> Tensor:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
@@ -15,7 +16,7 @@ from mibounds.bounds import Draw, Negatives
 from mibounds.conditionals import Bernoulli, Categorical, Conditional, Gaussian, GaussianMixture
 from mibounds.densities import check_distribution, log_prob
 from mibounds.nn import Hidden, dims_or_part
-from mibounds.samples import check_pair
+from mibounds.samples import check_pair, check_shapes
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int, Shaped
@@ -50,26 +51,43 @@ class ConditionalEstimator(nn.Module, ABC):
         self.conditional = conditional or Gaussian(*dims, hidden)
 
     @abstractmethod
-    def forward(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, ""]:
+    def forward(
+        self,
+        x: Shaped[Tensor, "n *x"],
+        y: Shaped[Tensor, "n *y"],
+        *,
+        group: dist.ProcessGroup | None = None,
+    ) -> Float[Tensor, ""]:
         """The bound on a batch of samples, in nats."""
 
-    def loglikeli(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, ""]:
+    def loglikeli(
+        self,
+        x: Shaped[Tensor, "n *x"],
+        y: Shaped[Tensor, "n *y"],
+        *,
+        group: dist.ProcessGroup | None = None,
+    ) -> Float[Tensor, ""]:
         """Mean log-likelihood of the samples, 1/N Σ log q(y_i|x_i), in nats."""
-        return log_prob(*self._distribution(x, y)).mean()
+        batch = check_pair(x, y, group)
+        return batch.mean(log_prob(*self._distribution(x, y)))
 
     def learning_loss(
-        self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]
+        self,
+        x: Shaped[Tensor, "n *x"],
+        y: Shaped[Tensor, "n *y"],
+        *,
+        group: dist.ProcessGroup | None = None,
     ) -> Float[Tensor, ""]:
         """Negative log-likelihood: what to minimise to fit q. A constant where p(y|x) is known."""
-        check_pair(x, y)
+        batch = check_pair(x, y, group)
         if self.training and isinstance(self.conditional, Conditional):
-            self.conditional.observe(x, y)
-        loss = -self.loglikeli(x, y)
+            self.conditional.observe(x, y, batch)
+        loss = -batch.mean(log_prob(*self._distribution(x, y)))
         return loss if isinstance(self.conditional, nn.Module) else loss.detach()
 
     def _distribution(self, x: Tensor, y: Tensor) -> tuple[Distribution, Tensor]:
         """The conditional at x, and y in the shape of its events."""
-        check_pair(x, y)
+        check_shapes(x, y)
         if isinstance(self.conditional, Conditional):
             y = self.conditional.check_y(y)
         p = self.conditional(x)
@@ -112,8 +130,14 @@ class CLUB(ConditionalEstimator):
         super().__init__(x_dim, y_dim, hidden, conditional=conditional)
         self.negatives: Negatives = negatives
 
-    def forward(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, ""]:
-        return functional.club(*self._distribution(x, y), negatives=self.negatives)
+    def forward(
+        self,
+        x: Shaped[Tensor, "n *x"],
+        y: Shaped[Tensor, "n *y"],
+        *,
+        group: dist.ProcessGroup | None = None,
+    ) -> Float[Tensor, ""]:
+        return functional.club(*self._distribution(x, y), negatives=self.negatives, group=group)
 
 
 class CLUBSample(ConditionalEstimator):
@@ -157,6 +181,7 @@ class CLUBSample(ConditionalEstimator):
         *,
         generator: torch.Generator | None = None,
         index: Int[Tensor, "n k"] | None = None,
+        group: dist.ProcessGroup | None = None,
     ) -> Float[Tensor, ""]:
         """The bound on a batch of samples, in nats.
 
@@ -165,10 +190,11 @@ class CLUBSample(ConditionalEstimator):
             y: samples.
             generator: source of randomness; torch's global one if left out.
             index: negatives drawn already, for a value that can be repeated.
+            group: processes whose batches are joined; the first one draws.
         """
         p, y = self._distribution(x, y)
         return functional.club_sample(
-            p, y, k=self.k, draw=self.draw, generator=generator, index=index
+            p, y, k=self.k, draw=self.draw, generator=generator, index=index, group=group
         )
 
 
@@ -188,8 +214,14 @@ class L1Out(ConditionalEstimator):
     bound = "upper"
     condition = "q is p(y|x), or nearer to it than its mean over x is to p(y) (CLUB, Theorem C.2)"
 
-    def forward(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, ""]:
-        return functional.l1out(*self._distribution(x, y))
+    def forward(
+        self,
+        x: Shaped[Tensor, "n *x"],
+        y: Shaped[Tensor, "n *y"],
+        *,
+        group: dist.ProcessGroup | None = None,
+    ) -> Float[Tensor, ""]:
+        return functional.l1out(*self._distribution(x, y), group=group)
 
 
 class VUB(ConditionalEstimator):
@@ -236,20 +268,30 @@ class VUB(ConditionalEstimator):
         self.marginal = None if isinstance(marginal, str) else marginal
         self.form = form
 
-    def forward(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, ""]:
+    def forward(
+        self,
+        x: Shaped[Tensor, "n *x"],
+        y: Shaped[Tensor, "n *y"],
+        *,
+        group: dist.ProcessGroup | None = None,
+    ) -> Float[Tensor, ""]:
         p, y = self._distribution(x, y)
         r = self.marginal
         if isinstance(r, Conditional):
             r = _at_nothing(r, y)
-        return functional.vub(p, y if self.form == "sampled" else None, r)
+        return functional.vub(p, y if self.form == "sampled" else None, r, group=group)
 
     def learning_loss(
-        self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]
+        self,
+        x: Shaped[Tensor, "n *x"],
+        y: Shaped[Tensor, "n *y"],
+        *,
+        group: dist.ProcessGroup | None = None,
     ) -> Float[Tensor, ""]:
         """Negative log-likelihood of q, and of r(y) where that is learnt."""
-        loss = super().learning_loss(x, y)
+        loss = super().learning_loss(x, y, group=group)
         if isinstance(self.marginal, Conditional):
-            loss = loss + _marginal_loss(self.marginal, y, self.training)
+            loss = loss + _marginal_loss(self.marginal, y, self.training, group)
         return loss
 
 
@@ -287,8 +329,14 @@ class BA(ConditionalEstimator):
             self.bound: Side = "neither"
             self.condition = "the entropy is estimated"
 
-    def forward(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, ""]:
-        return functional.ba(*self._distribution(x, y), entropy=self.entropy)
+    def forward(
+        self,
+        x: Shaped[Tensor, "n *x"],
+        y: Shaped[Tensor, "n *y"],
+        *,
+        group: dist.ProcessGroup | None = None,
+    ) -> Float[Tensor, ""]:
+        return functional.ba(*self._distribution(x, y), entropy=self.entropy, group=group)
 
 
 class DoE(ConditionalEstimator):
@@ -321,16 +369,28 @@ class DoE(ConditionalEstimator):
         super().__init__(x_dim, y_dim, hidden, conditional=conditional)
         self.marginal = marginal or _marginal_for(self.conditional, GaussianMixture)
 
-    def forward(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, ""]:
+    def forward(
+        self,
+        x: Shaped[Tensor, "n *x"],
+        y: Shaped[Tensor, "n *y"],
+        *,
+        group: dist.ProcessGroup | None = None,
+    ) -> Float[Tensor, ""]:
         """The estimate on a batch of samples, in nats."""
+        batch = check_pair(x, y, group)
         p, y = self._distribution(x, y)
-        return bounds.doe(log_prob(p, y), log_prob(_at_nothing(self.marginal, y), y))
+        return bounds.doe(log_prob(p, y), log_prob(_at_nothing(self.marginal, y), y), batch)
 
     def learning_loss(
-        self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]
+        self,
+        x: Shaped[Tensor, "n *x"],
+        y: Shaped[Tensor, "n *y"],
+        *,
+        group: dist.ProcessGroup | None = None,
     ) -> Float[Tensor, ""]:
         """Negative log-likelihoods of q(y|x) and of r(y)."""
-        return super().learning_loss(x, y) + _marginal_loss(self.marginal, y, self.training)
+        loss = super().learning_loss(x, y, group=group)
+        return loss + _marginal_loss(self.marginal, y, self.training, group)
 
 
 def _marginal_for(conditional: object, family: type[Conditional]) -> Conditional:
@@ -356,9 +416,12 @@ def _nothing(marginal: Conditional, y: Tensor) -> Tensor:
     return marginal.x_standard.mean.new_zeros(len(y), 0)
 
 
-def _marginal_loss(marginal: Conditional, y: Tensor, training: bool) -> Tensor:
+def _marginal_loss(
+    marginal: Conditional, y: Tensor, training: bool, group: dist.ProcessGroup | None
+) -> Tensor:
     """Negative log-likelihood of the learnt marginal, which is let see y while it trains."""
+    batch = check_pair(y, y, group)
     if training:
-        marginal.observe(_nothing(marginal, y), y)
+        marginal.observe(_nothing(marginal, y), y, batch)
     y = marginal.check_y(y)
-    return -log_prob(_at_nothing(marginal, y), y).mean()
+    return -batch.mean(log_prob(_at_nothing(marginal, y), y))

@@ -8,13 +8,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from mibounds import bounds
 from mibounds.bounds import Negatives
 from mibounds.critics import ConcatCritic, Critic, score_pairs
+from mibounds.distributed import Batch
 from mibounds.estimators.from_conditionals import Side
 from mibounds.nn import MLP, Hidden, Standardizer, dims_or_part
+from mibounds.pairs import Pairs
 from mibounds.samples import check_pair, check_real
 
 if TYPE_CHECKING:
@@ -51,24 +54,39 @@ class CriticEstimator(nn.Module, ABC):
         self.negatives: Negatives = negatives
 
     @abstractmethod
-    def forward(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, ""]:
+    def forward(
+        self,
+        x: Shaped[Tensor, "n *x"],
+        y: Shaped[Tensor, "n *y"],
+        *,
+        group: dist.ProcessGroup | None = None,
+    ) -> Float[Tensor, ""]:
         """The bound on a batch of samples, in nats."""
 
     def learning_loss(
-        self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]
+        self,
+        x: Shaped[Tensor, "n *x"],
+        y: Shaped[Tensor, "n *y"],
+        *,
+        group: dist.ProcessGroup | None = None,
     ) -> Float[Tensor, ""]:
         """What to minimise to fit the critic: minus the bound, unless said otherwise."""
-        self._observe(x, y)
-        return -self(x, y)
+        self._observe(x, y, group)
+        return -self(x, y, group=group)
 
-    def _observe(self, x: Tensor, y: Tensor) -> None:
-        check_pair(x, y)
+    def compile(self, *args: object, **kwargs: object) -> None:
+        """Compile what is worth it, the scoring of all pairs; value and gradient stay the same."""
+        if isinstance(self.critic, nn.Module):
+            self.critic.compile(*args, **kwargs)
+
+    def _observe(self, x: Tensor, y: Tensor, group: dist.ProcessGroup | None) -> None:
+        """Let the learnable parts see the scale of the data, while training."""
+        batch = check_pair(x, y, group)
         if self.training and isinstance(self.critic, Critic):
-            self.critic.observe(x, y)
+            self.critic.observe(x, y, batch)
 
-    def _scores(self, x: Tensor, y: Tensor) -> Tensor:
-        check_pair(x, y)
-        return score_pairs(self.critic, x, y)
+    def _scores(self, x: Tensor, y: Tensor, group: dist.ProcessGroup | None) -> Pairs:
+        return score_pairs(self.critic, x, y, check_pair(x, y, group))
 
 
 class DV(CriticEstimator):
@@ -81,8 +99,14 @@ class DV(CriticEstimator):
     bound = "lower"
     condition = "with many negatives: the logarithm of a sample mean is biased upwards"
 
-    def forward(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, ""]:
-        return bounds.dv(self._scores(x, y), self.negatives)
+    def forward(
+        self,
+        x: Shaped[Tensor, "n *x"],
+        y: Shaped[Tensor, "n *y"],
+        *,
+        group: dist.ProcessGroup | None = None,
+    ) -> Float[Tensor, ""]:
+        return bounds.dv(self._scores(x, y, group), self.negatives)
 
 
 class MINE(CriticEstimator):
@@ -120,23 +144,29 @@ class MINE(CriticEstimator):
         self.rate = rate
         self.register_buffer("log_average", torch.tensor(-math.inf))
 
-    def forward(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, ""]:
-        return bounds.dv(self._scores(x, y), self.negatives)
+    def forward(
+        self,
+        x: Shaped[Tensor, "n *x"],
+        y: Shaped[Tensor, "n *y"],
+        *,
+        group: dist.ProcessGroup | None = None,
+    ) -> Float[Tensor, ""]:
+        return bounds.dv(self._scores(x, y, group), self.negatives)
 
     def learning_loss(
-        self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]
+        self,
+        x: Shaped[Tensor, "n *x"],
+        y: Shaped[Tensor, "n *y"],
+        *,
+        group: dist.ProcessGroup | None = None,
     ) -> Float[Tensor, ""]:
         """Minus the bound, with the gradient of the moving average; moves that average."""
-        self._observe(x, y)
-        scores = self._scores(x, y)
-        now = bounds.log_mean_exp(scores.detach(), None, self.negatives)
-        old = self.log_average.to(now.dtype)
-        if self.rate < 1:
-            moved = torch.logaddexp(old + math.log1p(-self.rate), now + math.log(self.rate))
-            now = torch.where(old.isneginf(), now, moved)
+        self._observe(x, y, group)
+        scores = self._scores(x, y, group)
+        value, log_average = bounds.mine(scores, self.log_average, self.rate, self.negatives)
         if self.training:
-            self.log_average = now
-        return -bounds.mine(scores, now, self.negatives)
+            self.log_average = log_average
+        return -value
 
 
 class NWJ(CriticEstimator):
@@ -149,8 +179,14 @@ class NWJ(CriticEstimator):
     bound = "lower"
     condition = "always"
 
-    def forward(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, ""]:
-        return bounds.nwj(self._scores(x, y), self.negatives)
+    def forward(
+        self,
+        x: Shaped[Tensor, "n *x"],
+        y: Shaped[Tensor, "n *y"],
+        *,
+        group: dist.ProcessGroup | None = None,
+    ) -> Float[Tensor, ""]:
+        return bounds.nwj(self._scores(x, y, group), self.negatives)
 
 
 class InfoNCE(CriticEstimator):
@@ -179,8 +215,14 @@ class InfoNCE(CriticEstimator):
     ):
         super().__init__(x_dim, y_dim, hidden, critic=critic, negatives="all")
 
-    def forward(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, ""]:
-        return bounds.infonce(self._scores(x, y))
+    def forward(
+        self,
+        x: Shaped[Tensor, "n *x"],
+        y: Shaped[Tensor, "n *y"],
+        *,
+        group: dist.ProcessGroup | None = None,
+    ) -> Float[Tensor, ""]:
+        return bounds.infonce(self._scores(x, y, group))
 
 
 class TUBA(CriticEstimator):
@@ -225,20 +267,27 @@ class TUBA(CriticEstimator):
             log_baseline = _Baseline(self.critic.y_dim, hidden)
         self.log_baseline = log_baseline
 
-    def forward(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, ""]:
-        scores = self._scores(x, y)
+    def forward(
+        self,
+        x: Shaped[Tensor, "n *x"],
+        y: Shaped[Tensor, "n *y"],
+        *,
+        group: dist.ProcessGroup | None = None,
+    ) -> Float[Tensor, ""]:
+        scores = self._scores(x, y, group)
         if self.log_baseline is None:
-            log_baseline = scores.new_zeros(len(y))
+            log_baseline = torch.zeros_like(scores.diagonal)
         else:
             log_baseline = self.log_baseline(y)
+        log_baseline = scores.batch.gather(log_baseline)
         if self.alpha > 0:
             return bounds.tuba_interpolated(scores, log_baseline, self.alpha)
         return bounds.tuba(scores, log_baseline, self.negatives)
 
-    def _observe(self, x: Tensor, y: Tensor) -> None:
-        super()._observe(x, y)
+    def _observe(self, x: Tensor, y: Tensor, group: dist.ProcessGroup | None) -> None:
+        super()._observe(x, y, group)
         if self.training and isinstance(self.log_baseline, _Baseline):
-            self.log_baseline.observe(y)
+            self.log_baseline.observe(y, check_pair(x, y, group))
 
 
 class _Baseline(nn.Module):
@@ -253,8 +302,8 @@ class _Baseline(nn.Module):
     def forward(self, y: Tensor) -> Tensor:
         return self.net(self.y_standard(self._check(y))).squeeze(-1)
 
-    def observe(self, y: Tensor) -> None:
-        self.y_standard.observe(self._check(y))
+    def observe(self, y: Tensor, batch: Batch) -> None:
+        self.y_standard.observe(self._check(y), batch)
 
     def _check(self, y: Tensor) -> Tensor:
         return check_real("y", y, self.y_dim, self.y_standard.mean.dtype)
@@ -273,15 +322,27 @@ class JS(CriticEstimator):
     bound = "lower"
     condition = "always"
 
-    def forward(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, ""]:
-        return bounds.nwj(1 + self._scores(x, y), self.negatives)
+    def forward(
+        self,
+        x: Shaped[Tensor, "n *x"],
+        y: Shaped[Tensor, "n *y"],
+        *,
+        group: dist.ProcessGroup | None = None,
+    ) -> Float[Tensor, ""]:
+        scores = self._scores(x, y, group)
+        nothing = scores.diagonal.new_zeros(scores.batch.size)
+        return bounds.tuba(scores, nothing, self.negatives)  # with baseline 1: NWJ of 1 + f
 
     def learning_loss(
-        self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]
+        self,
+        x: Shaped[Tensor, "n *x"],
+        y: Shaped[Tensor, "n *y"],
+        *,
+        group: dist.ProcessGroup | None = None,
     ) -> Float[Tensor, ""]:
         """Minus the Jensen-Shannon objective, which is not the value."""
-        self._observe(x, y)
-        return -bounds.js(self._scores(x, y), self.negatives)
+        self._observe(x, y, group)
+        return -bounds.js(self._scores(x, y, group), self.negatives)
 
 
 class SMILE(CriticEstimator):
@@ -317,9 +378,15 @@ class SMILE(CriticEstimator):
         super().__init__(x_dim, y_dim, hidden, critic=critic, negatives=negatives)
         self.clip = clip
 
-    def forward(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, ""]:
+    def forward(
+        self,
+        x: Shaped[Tensor, "n *x"],
+        y: Shaped[Tensor, "n *y"],
+        *,
+        group: dist.ProcessGroup | None = None,
+    ) -> Float[Tensor, ""]:
         """The estimate on a batch of samples, in nats."""
-        return bounds.smile(self._scores(x, y), self.clip, self.negatives)
+        return bounds.smile(self._scores(x, y, group), self.clip, self.negatives)
 
     learning_loss = JS.learning_loss
 
@@ -358,12 +425,18 @@ class FLO(CriticEstimator):
             potential = ConcatCritic(self.critic.x_dim, self.critic.y_dim, hidden)
         self.potential = potential
 
-    def forward(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, ""]:
-        scores = self._scores(x, y)
-        u = -scores.diagonal() if self.potential is None else self.potential(x, y)
+    def forward(
+        self,
+        x: Shaped[Tensor, "n *x"],
+        y: Shaped[Tensor, "n *y"],
+        *,
+        group: dist.ProcessGroup | None = None,
+    ) -> Float[Tensor, ""]:
+        scores = self._scores(x, y, group)
+        u = -scores.diagonal if self.potential is None else self.potential(x, y)
         return bounds.flo(scores, u, self.negatives)
 
-    def _observe(self, x: Tensor, y: Tensor) -> None:
-        super()._observe(x, y)
+    def _observe(self, x: Tensor, y: Tensor, group: dist.ProcessGroup | None) -> None:
+        super()._observe(x, y, group)
         if self.training and isinstance(self.potential, Critic):
-            self.potential.observe(x, y)
+            self.potential.observe(x, y, check_pair(x, y, group))

@@ -1,0 +1,330 @@
+"""Exponential families: conditionals whose log-density is linear in statistics of y.
+
+    log p(y|x) = Σ_k η_k(x) · T_k(y) + a(x)
+
+Hence the mean of log p(y_j|x_i) over a batch of y's needs the *mean* of the statistics alone, and a
+matrix of all pairs is a product of two matrices. What a batch contributes are D numbers (D² for a
+full covariance), which is also all that has to be exchanged between processes or kept of a data set
+that is larger than memory.
+
+Gaussian statistics are taken relative to a centre near the data, so that nothing is lost when means
+are large against the spread.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch import distributions as D
+from torch.distributions import Distribution
+
+from mibounds.distributed import Batch
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Shaped
+
+LOG_2PI = math.log(2 * math.pi)
+
+
+class Family(ABC):
+    """How log p(y|x) of one type of Distribution is linear in statistics of y."""
+
+    centred = False  # whether the statistics are relative to a centre
+
+    @abstractmethod
+    def statistics(self, p: Distribution, y: Tensor, centre: Tensor) -> list[Tensor]:
+        """T_k(y_j), each of shape (m, *f_k)."""
+
+    @abstractmethod
+    def natural(self, p: Distribution, centre: Tensor) -> tuple[list[Tensor], Tensor]:
+        """η_k(x_i), each of shape (n, *f_k), and a(x_i) of shape (n, ...)."""
+
+    def means(self, p: Distribution, y: Tensor, centre: Tensor) -> list[Tensor]:
+        """Mean of T_k(y_j) over the batch, each of shape f_k."""
+        return [t.mean(0) for t in self.statistics(p, y, centre)]
+
+    def natural_means(self, p: Distribution, centre: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Mean of η_k(x_i) and of a(x_i) over the batch; the latter summed over dimensions."""
+        natural, a = self.natural(p, centre)
+        return [eta.mean(0) for eta in natural], a.reshape(len(a), -1).sum(1).mean()
+
+    def expected(self, p: Distribution, centre: Tensor, means: list[Tensor]) -> Tensor:
+        """Mean of log p(y|x_i) over y's whose statistics have these means, (n, ...)."""
+        natural, a = self.natural(p, centre)
+        for eta, mean in zip(natural, means, strict=True):
+            product = weighted(mean, eta)
+            a = a + product.flatten(a.ndim).sum(-1) if product.ndim > a.ndim else a + product
+        return a
+
+
+class _Normal(Family):
+    centred = True
+
+    def statistics(self, p, y, centre):
+        return [y - centre, (y - centre).square()]
+
+    def natural(self, p, centre):
+        precision = p.scale**-2
+        mean = p.loc - centre
+        a = -0.5 * (mean.square() * precision + LOG_2PI) - p.scale.log()
+        return [mean * precision, -0.5 * precision], a
+
+
+class _MultivariateNormal(Family):
+    centred = True
+
+    def statistics(self, p, y, centre):
+        y = y - centre
+        return [y, y.unsqueeze(-1) * y.unsqueeze(-2)]
+
+    def means(self, p, y, centre):
+        y = y - centre
+        return [y.mean(0), y.T @ y / len(y)]
+
+    def natural(self, p, centre):
+        tril = p.scale_tril
+        if tril.stride(0) == 0:  # one covariance for all
+            tril = tril[:1]
+        mean = (p.loc - centre).unsqueeze(-1)
+        precision = torch.cholesky_inverse(tril)
+        white = torch.linalg.solve_triangular(tril, mean, upper=False)
+        log_det = tril.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        a = -0.5 * (white.square().sum((-2, -1)) + mean.shape[-2] * LOG_2PI) - log_det
+        precision = precision.expand(len(mean), -1, -1)
+        return [(precision @ mean).squeeze(-1), -0.5 * precision], a
+
+
+class _LowRankNormal(Family):
+    centred = True
+    statistics = _MultivariateNormal.statistics
+    means = _MultivariateNormal.means
+
+    def natural(self, p, centre):
+        scaled, tril, log_det = self._parts(p)
+        mean = (p.loc - centre).unsqueeze(-1)
+        half = torch.linalg.solve_triangular(tril, scaled.mT, upper=False)
+        precision = torch.diag_embed(1 / p.cov_diag) - half.mT @ half
+        eta = precision @ mean
+        a = -0.5 * ((mean * eta).sum((-2, -1)) + log_det + mean.shape[-2] * LOG_2PI)
+        return [eta.squeeze(-1), -0.5 * precision], a
+
+    def expected(self, p, centre, means):
+        """By the Woodbury identity, without a D x D matrix for each x."""
+        scaled, tril, log_det = self._parts(p)
+        first, second = means
+        mean = p.loc - centre
+        # E (y-μ)(y-μ)ᵀ = second - first μᵀ - μ firstᵀ + μ μᵀ
+        moments = second.diagonal() - 2 * first * mean + mean.square()
+        a, b = (scaled.mT @ first), (scaled.mT @ mean.unsqueeze(-1)).squeeze(-1)
+        cross = a.unsqueeze(-1) * b.unsqueeze(-2)
+        spread = scaled.mT @ second @ scaled - cross - cross.mT
+        spread = spread + b.unsqueeze(-1) * b.unsqueeze(-2)
+        inner = torch.cholesky_solve(spread, tril).diagonal(dim1=-2, dim2=-1).sum(-1)
+        square = (moments / p.cov_diag).sum(-1) - inner
+        return -0.5 * (square + log_det + mean.shape[-1] * LOG_2PI)
+
+    def _parts(self, p):
+        factor, diagonal = p.cov_factor, p.cov_diag
+        scaled = factor / diagonal.unsqueeze(-1)  # D⁻¹ W
+        eye = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
+        tril = torch.linalg.cholesky(eye + factor.mT @ scaled)
+        log_det = diagonal.log().sum(-1) + 2 * tril.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        return scaled, tril, log_det
+
+
+class _Categorical(Family):
+    def statistics(self, p, y, centre):
+        return [F.one_hot(y.long(), p.logits.shape[-1]).to(p.logits.dtype)]
+
+    def natural(self, p, centre):
+        log_p = categorical_log_probs(p)
+        return [log_p], log_p.new_zeros(log_p.shape[:-1])
+
+
+class _Bernoulli(Family):
+    def statistics(self, p, y, centre):
+        one = (y > 0.5).to(p.logits.dtype)
+        return [one, 1 - one]
+
+    def natural(self, p, centre):
+        log_one, log_zero = bernoulli_log_probs(p)
+        return [log_one, log_zero], torch.zeros_like(log_one)
+
+
+class _Poisson(Family):
+    def statistics(self, p, y, centre):
+        return [y, -torch.lgamma(y + 1)]
+
+    def natural(self, p, centre):
+        return [p.rate.log(), torch.ones_like(p.rate)], -p.rate
+
+
+class _Geometric(Family):
+    def statistics(self, p, y, centre):
+        return [y]
+
+    def natural(self, p, centre):
+        return [(-p.probs).log1p()], p.probs.log()
+
+
+class _Exponential(Family):
+    def statistics(self, p, y, centre):
+        return [y]
+
+    def natural(self, p, centre):
+        return [-p.rate], p.rate.log()
+
+
+class _Gamma(Family):
+    def statistics(self, p, y, centre):
+        return [y.log(), y]
+
+    def natural(self, p, centre):
+        a = torch.xlogy(p.concentration, p.rate) - torch.lgamma(p.concentration)
+        return [p.concentration - 1, -p.rate], a
+
+
+class _Beta(Family):
+    def statistics(self, p, y, centre):
+        return [y.log(), (-y).log1p()]
+
+    def natural(self, p, centre):
+        alpha, beta = p.concentration1, p.concentration0
+        a = torch.lgamma(alpha + beta) - torch.lgamma(alpha) - torch.lgamma(beta)
+        return [alpha - 1, beta - 1], a
+
+
+class _LogNormal(Family):
+    def statistics(self, p, y, centre):
+        return [y.log(), y.log().square()]
+
+    def natural(self, p, centre):
+        precision = p.scale**-2
+        a = -0.5 * (p.loc.square() * precision + LOG_2PI) - p.scale.log()
+        return [p.loc * precision - 1, -0.5 * precision], a
+
+
+# by the type itself: a subclass may have another density
+FAMILIES: dict[type[Distribution], Family] = {
+    D.Normal: _Normal(),
+    D.MultivariateNormal: _MultivariateNormal(),
+    D.LowRankMultivariateNormal: _LowRankNormal(),
+    D.Categorical: _Categorical(),
+    D.Bernoulli: _Bernoulli(),
+    D.Poisson: _Poisson(),
+    D.Geometric: _Geometric(),
+    D.Exponential: _Exponential(),
+    D.Gamma: _Gamma(),
+    D.Beta: _Beta(),
+    D.LogNormal: _LogNormal(),
+}
+
+
+def unwrap(p: Distribution) -> tuple[Distribution, int]:
+    """The Distribution inside all ``Independent``, and how many of its dimensions they join.
+
+    Example:
+        >>> unwrap(D.Independent(D.Normal(torch.zeros(5, 3), 1.0), 1))
+        (Normal(loc: torch.Size([5, 3]), scale: torch.Size([5, 3])), 1)
+    """
+    joined = 0
+    while isinstance(p, D.Independent):
+        joined += p.reinterpreted_batch_ndims
+        p = p.base_dist
+    return p, joined
+
+
+def family_of(p: Distribution) -> Family | None:
+    """The exponential family of p, or None if it is in none that is known here.
+
+    Example:
+        >>> family_of(D.StudentT(torch.ones(5))) is None
+        True
+    """
+    return FAMILIES.get(type(unwrap(p)[0]))
+
+
+def find_centre(y: Shaped[Tensor, "m *event"], batch: Batch) -> Shaped[Tensor, "*event"]:
+    """A point near the middle of the batch, the same on all processes; no gradient flows to it.
+
+    Taken relative to a sample, so that the mean of a constant column is exactly that constant.
+    """
+    y = y.detach()
+    if not y.is_floating_point():
+        return y[0]
+    point = batch.from_first(y[0])
+    return point + batch.mean(y - point)
+
+
+def log_prob_mean_closed(
+    p: Distribution, y: Shaped[Tensor, "m *event"], batch: Batch
+) -> Float[Tensor, " n"] | None:
+    """Mean over the batch of log p(y_j|x_i), from the mean statistics; None without a family."""
+    family = family_of(p)
+    if family is None:
+        return None
+    base, joined = unwrap(p)
+    centre = find_centre(y, batch) if family.centred else y[0]
+    means = [batch.average(mean) for mean in family.means(base, y, centre)]
+    return sum_joined(family.expected(base, centre, means), joined)
+
+
+def log_prob_pairs_product(
+    p: Distribution, centre: Tensor
+) -> tuple[Callable[..., Tensor], list[Tensor]] | None:
+    """Log p(y_j|x_i), [i, j], as a product of matrices; None if p is no Gaussian.
+
+    In double precision: far from its mean a Gaussian of small variance is a difference of large
+    numbers.
+
+    Returns:
+        A function of some y's and of some rows of the two tensors that come with it.
+    """
+    family = family_of(p)
+    if family is None or not family.centred:
+        return None
+    base, joined = unwrap(p)
+    natural, a = family.natural(base, centre)
+    dtype = a.dtype
+    eta = torch.cat([e.reshape(len(e), -1).double() for e in natural], 1)
+    a = sum_joined(a, joined).double()
+
+    def block(y: Tensor, eta: Tensor, a: Tensor) -> Tensor:
+        statistics = family.statistics(base, y.double(), centre.double())
+        t = torch.cat([s.reshape(len(s), -1) for s in statistics], 1)
+        return torch.addmm(a.unsqueeze(1), eta, t.T).to(dtype)
+
+    return block, [eta, a]
+
+
+def sum_joined(each: Float[Tensor, "*s"], joined: int) -> Float[Tensor, "..."]:
+    """Sum over the last dimensions, those that ``Independent`` joins into one event."""
+    return each.flatten(-joined).sum(-1) if joined else each
+
+
+def categorical_log_probs(p: D.Categorical) -> Float[Tensor, "*s c"]:
+    """Log-probabilities, exactly -inf where p was given a probability of zero (torch clamps)."""
+    eps = torch.finfo(p.logits.dtype).eps
+    clamped = (p.probs == 0) & (p.logits > 2 * math.log(eps))
+    return p.logits.masked_fill(clamped, -math.inf)
+
+
+def bernoulli_log_probs(p: D.Bernoulli) -> tuple[Float[Tensor, "*s"], Float[Tensor, "*s"]]:
+    """Log-probabilities of one and of zero, likewise."""
+    logits = p.logits
+    most = -2 * math.log(torch.finfo(logits.dtype).eps)
+    log_one = F.logsigmoid(logits).masked_fill((p.probs == 0) & (logits > -most), -math.inf)
+    log_zero = F.logsigmoid(-logits).masked_fill((p.probs == 1) & (logits < most), -math.inf)
+    return log_one, log_zero
+
+
+def weighted(weight: Float[Tensor, "..."], value: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """weight * value, with 0 log 0 = 0, and without NaN in the gradient there."""
+    zero = weight == 0
+    return torch.where(zero, 0.0, weight * value.masked_fill(zero & value.isinf(), 0.0))
