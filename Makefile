@@ -21,7 +21,7 @@ demo: $(STAMP)
 	$(BIN)/python examples/demo.py --out out/demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest --cov --cov-fail-under=90
+	$(BIN)/python -m pytest --numprocesses=auto --cov --cov-fail-under=90
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

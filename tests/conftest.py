@@ -10,7 +10,8 @@ import torch  # before mibounds, whose annotations are to be read below
 # mibounds needs jaxtyping for annotations alone, so it imports it only while types are checked.
 typing.TYPE_CHECKING = True
 with jaxtyping.install_import_hook("mibounds", "beartype.beartype"):
-    pass
+    import mibounds
+    import mibounds.tasks  # noqa: F401
 typing.TYPE_CHECKING = False
 
 torch.set_num_threads(1)  # small tensors: threads only wait for each other

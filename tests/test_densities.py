@@ -218,7 +218,7 @@ def test_fit_gaussian_is_maximum_likelihood_and_survives_degenerate_columns():
 @pytest.mark.parametrize("name", ["normal", "diagonal", "full", "low rank"])
 def test_standard_normal_has_a_divergence_from_p(name):
     p, _ = families()[name]
-    r = densities.standard_normal(p)
+    r = densities.standard_normal(p, p.mean)
     kl = D.kl_divergence(p, r)
     samples = p.sample((40_000,))
     difference = p.log_prob(samples) - r.log_prob(samples)

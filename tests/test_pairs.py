@@ -93,7 +93,7 @@ def test_estimators_give_the_same_in_blocks(name, small_blocks, monkeypatch):
 
 def test_memory_grows_with_the_block_and_not_with_all_hidden_units():
     """Largest tensor that is ever made: far below N² H."""
-    n, h = 512, 128
+    n, h = 1024, 128
     critic = mb.ConcatCritic(3, 2, h)
     largest = 0
 

@@ -10,5 +10,7 @@ from mibounds import bounds as bounds
 from mibounds.functional import *
 from mibounds.estimators import *
 from mibounds.estimation import *
+from mibounds.ensembles import *
+from mibounds.evaluation import *
 
 __version__ = "0.1.0"

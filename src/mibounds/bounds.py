@@ -17,7 +17,8 @@ TUBA and its interpolation contrast x_i with other x's for a fixed y_i (along a 
 and sample means over them are unbiased. ``negatives="all"`` keeps it. For CLUB this is the paper's
 1/N² form, too small by the factor 1 - 1/N. For a critic bound the positive pair then stands in its
 own denominator, and the estimate can *never exceed log N* (4.16 nats at N = 64), whatever the
-truth: log mean_j exp f(x_i, y_j) >= f(x_i, y_i) - log N. InfoNCE has this ceiling by definition.
+truth: log mean_j exp f(x_i, y_j) >= f(x_i, y_i) - log N. InfoNCE has this ceiling by definition;
+SMILE, which clips its denominator, has none in either case.
 
 Wherever a matrix of scores is taken, a `mibounds.pairs.Pairs` may stand in its place: the scores
 are then computed in blocks, and may be spread over processes.
@@ -59,7 +60,7 @@ def club(
         1/N Σ_i [ log q(y_i|x_i) - mean_j log q(y_j|x_i) ]
 
     An upper bound if q is the true conditional (Theorem 3.1), or is nearer to p(x, y) than to p(x)
-    p(y) (Theorem 3.2). It is not tight: a better q makes it a larger number. Because the sum is
+    p(y) (Theorem 3.2). It is not tight, not even with the true conditional. Because the sum is
     linear in log q, leaving out i = j is the same as a factor N / (N - 1), which makes the sample
     value unbiased. It is +inf where q(y_j|x_i) = 0 for some pair.
 
@@ -180,7 +181,7 @@ def l1out(scores: Float[Tensor, "n n"] | Pairs) -> Float[Tensor, ""]:
     with a true -inf on the diagonal. An upper bound if q is the true conditional, or good enough
     (Theorem C.2). The mixture is poor in high dimension, so the bound rises far above the truth.
 
-    Reference: CLUB, equations 7 (known conditional) and 9 (variational); Poole, section 2.1.
+    Reference: CLUB, equations 7 (known conditional) and 9 (variational); Poole, section 2.5.
 
     Args:
         scores: log q(y_j|x_i).
@@ -309,7 +310,7 @@ def doe(
         >>> doe(torch.tensor([0.0, -1.0]), torch.tensor([-2.0, -2.0])).item()
         1.5
     """
-    return vub(log_prob, log_marginal, batch)
+    return _check_batch(log_prob, batch).mean(log_prob - log_marginal)
 
 
 # --- bounds from a critic f(x, y) ----------------------------------------------------------------
@@ -380,8 +381,8 @@ def mine(
         moved = torch.logaddexp(old + math.log1p(-rate), now + math.log(rate))
         now = torch.where(old.isneginf(), now, moved)
     joint = s.mean(s.diagonal)
-    corrected = joint - (log_mean - now).exp()
-    return corrected + (joint - log_mean - corrected).detach(), now
+    corrected = joint - (log_mean - now).clamp_max(80.0).exp()
+    return (joint - log_mean).detach() + (corrected - corrected.detach()), now
 
 
 def nwj(scores: Float[Tensor, "n n"] | Pairs, negatives: Negatives = "others") -> Float[Tensor, ""]:
@@ -462,6 +463,7 @@ def tuba(
         True
     """
     s = Pairs.of(scores)
+    _check_vector("log_baseline", log_baseline, s.batch.size)
     log_mean = s.log_mean_exp(None, negatives, lambda f, b: f - b, [log_baseline])
     return 1 + s.mean(s.diagonal - s.batch.local(log_baseline)) - log_mean.exp()
 
@@ -500,6 +502,7 @@ def tuba_interpolated(
         raise ValueError(f"Expected 0 <= alpha <= 1 but got {alpha}.")
     if alpha > 0 and n < 3:
         raise ValueError(f"Expected at least 3 samples for the interpolated bound but got {n}.")
+    _check_vector("log_baseline", log_baseline, n)
     if alpha == 0:
         return tuba(scores, log_baseline)
     # In double precision, for a difference of sums is to come.
@@ -562,7 +565,7 @@ def smile(
     ceiling. To be fed with a critic that was learnt by `js`. c = inf gives `dv`.
 
     Reference: Song and Ermon 2020, *Understanding the Limitations of Variational Mutual Information
-    Estimators*, section 4.
+    Estimators*, section 5.
 
     Args:
         scores: f(x_i, y_j).
@@ -612,6 +615,7 @@ def flo(
         2.0
     """
     s = Pairs.of(scores)
+    _check_vector("potential", potential, len(s.diagonal))
     contrast = s.log_mean_exp(1, negatives) - s.diagonal
     return s.mean(1 - potential - (contrast - potential).exp())
 
@@ -622,6 +626,11 @@ def flo(
 def _log_ratio(log_p: Tensor, log_q: Tensor) -> Tensor:
     """log p/q for an upper bound: +inf where either is zero, and never -inf - (-inf) = NaN."""
     return torch.where(log_p.isneginf() | log_q.isneginf(), math.inf, log_p - log_q)
+
+
+def _check_vector(name: str, value: Tensor, n: int) -> None:
+    if value.shape != (n,):
+        raise ValueError(f"Expected {name} of shape ({n},) but got {tuple(value.shape)}.")
 
 
 def _check_batch(log_prob: Tensor, batch: Batch | None) -> Batch:

@@ -19,7 +19,15 @@ from torch import distributions as D
 from torch.distributions import Distribution
 
 from mibounds.distributed import Batch
-from mibounds.nn import MLP, Hidden, Standardizer, check_size, hidden_widths, soft_limit
+from mibounds.nn import (
+    MLP,
+    Hidden,
+    Standardizer,
+    check_size,
+    full_precision,
+    hidden_widths,
+    soft_limit,
+)
 from mibounds.samples import check_real
 
 if TYPE_CHECKING:
@@ -119,7 +127,7 @@ class UnitGaussian(Conditional):
     """Gaussian with unit variance *in the units of y*, N(μ(x), I).
 
     The CLUB that comes of it is a squared distance, hence depends on the scale of y: an upper bound
-    only if the noise of y given x has variance 1 or more. Reference: CLUB, supplement B.
+    for sure if the noise of y given x has variance 1 or more. Reference: CLUB, supplement B.
 
     Args:
         x_dim: columns of x.
@@ -194,7 +202,10 @@ class LowRankGaussian(Conditional):
         unit = self.y_standard.scale * self.y_standard.varies
         factor = unit.unsqueeze(-1) * factor.unflatten(-1, (d, self.rank))
         variance = self._scale(log_variance).square()
-        return D.LowRankMultivariateNormal(self._loc(loc), factor, variance, validate_args=False)
+        with full_precision(x):
+            return D.LowRankMultivariateNormal(
+                self._loc(loc), factor, variance, validate_args=False
+            )
 
 
 class GaussianMixture(Conditional):
@@ -358,6 +369,7 @@ class Flow(Conditional):
     def __init__(self, x_dim: int, y_dim: int, hidden: Hidden = 64, transforms: int = 3):
         check_size("transforms", transforms)
         super().__init__(x_dim, y_dim)
+        validate = Distribution._validate_args
         try:
             import zuko
         except ImportError as error:
@@ -365,6 +377,8 @@ class Flow(Conditional):
                 "Flow needs the package zuko, which is not installed; "
                 "install it with: pip install 'mibounds[flows]'"
             ) from error
+        finally:  # zuko turns off the validation of all Distributions when it is imported
+            Distribution.set_default_validate_args(validate)
         self.net = zuko.flows.NSF(
             y_dim, x_dim, transforms=transforms, hidden_features=hidden_widths(hidden)
         )

@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_batchedtensor
 from torch.distributions import (
     Bernoulli,
     Categorical,
     Distribution,
     Independent,
     LowRankMultivariateNormal,
+    MixtureSameFamily,
     MultivariateNormal,
     Normal,
+    OneHotCategorical,
     TransformedDistribution,
     Uniform,
     constraints,
@@ -38,7 +41,9 @@ from mibounds.families import (
     log_prob_pairs_product,
     sum_joined,
     unwrap,
+    weighted,
 )
+from mibounds.nn import full_precision
 from mibounds.pairs import Pairs
 
 if TYPE_CHECKING:
@@ -180,7 +185,8 @@ def fit_gaussian(y: Float[Tensor, "n d"], batch: Batch | None = None) -> Multiva
     constant = variance == 0
     scale = torch.where(constant, 1.0, variance).sqrt()
     z = centred / scale
-    correlation = batch.sum(z.T @ z) / batch.size + torch.diag(constant.to(y.dtype))
+    with full_precision(y):
+        correlation = batch.sum(z.T @ z) / batch.size + torch.diag(constant.to(y.dtype))
     # As much as rounding may take from the smallest eigenvalue: collinear columns factorise too.
     jitter = 10 * d * torch.finfo(y.dtype).eps
     tril, _ = torch.linalg.cholesky_ex(
@@ -189,20 +195,42 @@ def fit_gaussian(y: Float[Tensor, "n d"], batch: Batch | None = None) -> Multiva
     return MultivariateNormal(point + shift, scale_tril=scale[:, None] * tril, validate_args=False)
 
 
-def standard_normal(p: Distribution) -> Distribution:
+def standard_normal(p: Distribution, like: Tensor) -> Distribution:
     """N(0, I) over the events of p, of a type whose divergence from p torch knows.
+
+    Args:
+        p: conditional of a continuous y.
+        like: a tensor with the dtype and device of y.
 
     Example:
         >>> p = Independent(Normal(torch.ones(5, 3), 1.0), 1)
-        >>> standard_normal(p).event_shape
+        >>> standard_normal(p, p.mean).event_shape
         torch.Size([3])
     """
-    mean = p.mean
-    zeros = mean.new_zeros(p.event_shape)
+    if is_discrete(p):
+        raise ValueError(
+            f"Expected a continuous y for the marginal N(0, I) but got {_describe(p)}; "
+            'pass marginal="learned", or a Distribution of y.'
+        )
+    zeros = like.new_zeros(p.event_shape)
     if isinstance(p, MultivariateNormal | LowRankMultivariateNormal):
         return MultivariateNormal(zeros, scale_tril=torch.diag(zeros + 1), validate_args=False)
     normal = Normal(zeros, zeros + 1, validate_args=False)
     return Independent(normal, len(p.event_shape), validate_args=False) if zeros.ndim else normal
+
+
+def is_discrete(p: Distribution) -> bool:
+    """Whether p gives probabilities and not densities.
+
+    Example:
+        >>> is_discrete(Categorical(logits=torch.zeros(5, 3))), is_discrete(Normal(0.0, 1.0))
+        (True, False)
+    """
+    try:
+        support = p.support
+    except NotImplementedError:
+        return False
+    return support is not None and support.is_discrete
 
 
 def check_distribution(p: Distribution, y: Tensor) -> None:
@@ -225,6 +253,11 @@ def check_distribution(p: Distribution, y: Tensor) -> None:
         hint = "; pass y.squeeze(1)" if tuple(y.shape) == (*expected, 1) else ""
         raise ValueError(
             f"Expected y of shape {expected} for {name} but got {tuple(y.shape)}{hint}."
+        )
+    if not y.is_floating_point() and not is_discrete(p):
+        raise ValueError(
+            f"Expected y to be floating point for {_describe(p)} but got {y.dtype}; "
+            "call y.float(), or use a Categorical for labels."
         )
     if not _everywhere(p) and not _must_not_look(y):
         inside = _inside(p, y)
@@ -254,7 +287,18 @@ def _log_prob(p: Distribution, y: Tensor) -> Tensor:
     if type(base) is Bernoulli:
         log_one, log_zero = bernoulli_log_probs(base)
         return sum_joined(torch.where(y > 0.5, log_one, log_zero), joined)
-    return p.log_prob(y)
+    if type(base) is OneHotCategorical:
+        return sum_joined(weighted(y, categorical_log_probs(base)).sum(-1), joined)
+    if type(p) is MixtureSameFamily:
+        # by its components, some of which may exclude a y that others allow
+        parts = _log_prob_anywhere(p.component_distribution, _for_components(p, y))
+        return (categorical_log_probs(p.mixture_distribution) + parts).logsumexp(-1)
+    with full_precision(y):
+        return p.log_prob(y)
+
+
+def _for_components(p: MixtureSameFamily, y: Tensor) -> Tensor:
+    return y.unsqueeze(-1 - len(p.event_shape))
 
 
 def _log_prob_anywhere(p: Distribution, y: Tensor) -> Tensor:
@@ -262,6 +306,8 @@ def _log_prob_anywhere(p: Distribution, y: Tensor) -> Tensor:
     if _everywhere(p) or family_of(p) is not None:
         return _log_prob(p, y)
     inside = _inside(p, y)
+    if not _must_not_look(y) and inside.all():
+        return _log_prob(p, y)
     # Outside, evaluate at some point inside: its value is discarded, and so is its gradient, which
     # at the impossible point itself could be NaN.
     where = inside.reshape(*inside.shape, *[1] * len(p.event_shape))
@@ -272,6 +318,8 @@ def _everywhere(p: Distribution) -> bool:
     """Whether the support is all of the real space, so that no y is impossible."""
     if isinstance(p, Independent):
         return _everywhere(p.base_dist)
+    if isinstance(p, MixtureSameFamily):
+        return _everywhere(p.component_distribution)
     if isinstance(p, TransformedDistribution) and not _everywhere(p.base_dist):
         return False
     try:
@@ -289,6 +337,8 @@ def _inside(p: Distribution, y: Tensor) -> Tensor:
         each = _inside(p.base_dist, y)
         k = p.reinterpreted_batch_ndims
         return each.flatten(-k).all(-1) if k else each
+    if isinstance(p, MixtureSameFamily):
+        return _inside(p.component_distribution, _for_components(p, y)).any(-1)
     support = p.support
     assert support is not None
     inside = support.check(y)
@@ -310,9 +360,16 @@ def _point(p: Distribution) -> Tensor:
         return _point(p.base_dist)
     if isinstance(p, TransformedDistribution):
         return cast(Tensor, ComposeTransform(p.transforms)(_point(p.base_dist)))
-    return (p.mean if isinstance(p, Uniform) else p.mode).detach()
+    if isinstance(p, MixtureSameFamily):
+        return _point(p.component_distribution).select(-1 - len(p.event_shape), 0)
+    if isinstance(p, Uniform):
+        return p.mean.detach()
+    try:
+        return p.mode.detach()
+    except NotImplementedError:
+        return p.sample()
 
 
 def _must_not_look(y: Tensor) -> bool:
-    """Whether looking at values would stall a GPU or break a graph."""
-    return y.is_cuda or torch.compiler.is_compiling()
+    """Whether looking at values would stall a GPU, break a graph, or is impossible under vmap."""
+    return y.is_cuda or torch.compiler.is_compiling() or is_batchedtensor(y)

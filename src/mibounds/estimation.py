@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mibounds.estimators import Estimator
-from mibounds.samples import check_pair
+from mibounds.samples import check_finite, check_pair
 
 if TYPE_CHECKING:
     from jaxtyping import Shaped
@@ -56,13 +56,8 @@ def fit(
         True
     """
     n = check_pair(x, y).size
-    for name, value in (("x", x), ("y", y)):
-        bad = ~value.isfinite().flatten(1).all(1) if value.ndim > 1 else ~value.isfinite()
-        if bad.any():
-            raise ValueError(
-                f"Expected finite {name} but got NaN or infinity in {int(bad.sum())} of {n} rows, "
-                f"first in row {int(bad.nonzero()[0])}; drop or impute those rows."
-            )
+    check_finite("x", x)
+    check_finite("y", y)
     parameters = [p for p in estimator.parameters() if p.requires_grad]
     if not parameters:
         return []
@@ -81,7 +76,7 @@ def fit(
             loss.backward()
             optimizer.step()
             schedule.step()
-            if step % 10 == 0 or on_step is not None:
+            if step % 10 == 0 or step == steps - 1 or on_step is not None:
                 value = loss.item()
                 if not value - value == 0:  # NaN or infinite
                     raise FloatingPointError(

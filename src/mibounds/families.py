@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +25,7 @@ from torch import distributions as D
 from torch.distributions import Distribution
 
 from mibounds.distributed import Batch
+from mibounds.nn import full_precision
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Shaped
@@ -38,23 +39,23 @@ class Family(ABC):
     centred = False  # whether the statistics are relative to a centre
 
     @abstractmethod
-    def statistics(self, p: Distribution, y: Tensor, centre: Tensor) -> list[Tensor]:
+    def statistics(self, p: Any, y: Tensor, centre: Tensor) -> list[Tensor]:
         """T_k(y_j), each of shape (m, *f_k)."""
 
     @abstractmethod
-    def natural(self, p: Distribution, centre: Tensor) -> tuple[list[Tensor], Tensor]:
+    def natural(self, p: Any, centre: Tensor) -> tuple[list[Tensor], Tensor]:
         """η_k(x_i), each of shape (n, *f_k), and a(x_i) of shape (n, ...)."""
 
-    def means(self, p: Distribution, y: Tensor, centre: Tensor) -> list[Tensor]:
+    def means(self, p: Any, y: Tensor, centre: Tensor) -> list[Tensor]:
         """Mean of T_k(y_j) over the batch, each of shape f_k."""
         return [t.mean(0) for t in self.statistics(p, y, centre)]
 
-    def natural_means(self, p: Distribution, centre: Tensor) -> tuple[list[Tensor], Tensor]:
+    def natural_means(self, p: Any, centre: Tensor) -> tuple[list[Tensor], Tensor]:
         """Mean of η_k(x_i) and of a(x_i) over the batch; the latter summed over dimensions."""
         natural, a = self.natural(p, centre)
         return [eta.mean(0) for eta in natural], a.reshape(len(a), -1).sum(1).mean()
 
-    def expected(self, p: Distribution, centre: Tensor, means: list[Tensor]) -> Tensor:
+    def expected(self, p: Any, centre: Tensor, means: list[Tensor]) -> Tensor:
         """Mean of log p(y|x_i) over y's whose statistics have these means, (n, ...)."""
         natural, a = self.natural(p, centre)
         for eta, mean in zip(natural, means, strict=True):
@@ -70,10 +71,18 @@ class _Normal(Family):
         return [y - centre, (y - centre).square()]
 
     def natural(self, p, centre):
-        precision = p.scale**-2
+        scale = p.scale.to(centre.dtype)
+        precision = scale**-2
         mean = p.loc - centre
-        a = -0.5 * (mean.square() * precision + LOG_2PI) - p.scale.log()
+        a = -0.5 * ((mean / scale).square() + LOG_2PI) - scale.log()
         return [mean * precision, -0.5 * precision], a
+
+    def expected(self, p, centre, means):
+        """In units of the scale, whose square could overflow."""
+        first, second = means
+        mean = (p.loc - centre) / p.scale
+        square = mean.square() - 2 * mean * (first / p.scale) + second / p.scale / p.scale
+        return -0.5 * (square + LOG_2PI) - p.scale.log()
 
 
 class _MultivariateNormal(Family):
@@ -88,12 +97,15 @@ class _MultivariateNormal(Family):
         return [y.mean(0), y.T @ y / len(y)]
 
     def natural(self, p, centre):
-        tril = p.scale_tril
-        if tril.stride(0) == 0:  # one covariance for all
+        tril = p.scale_tril.to(centre.dtype)
+        if p.scale_tril.stride(0) == 0:  # one covariance for all
             tril = tril[:1]
         mean = (p.loc - centre).unsqueeze(-1)
-        precision = torch.cholesky_inverse(tril)
-        white = torch.linalg.solve_triangular(tril, mean, upper=False)
+        # by triangular solves: their gradient stays within the triangle
+        eye = torch.eye(mean.shape[-2], dtype=tril.dtype, device=tril.device)
+        inverse = torch.linalg.solve_triangular(tril, eye.expand_as(tril), upper=False)
+        precision = inverse.mT @ inverse
+        white = inverse @ mean
         log_det = tril.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         a = -0.5 * (white.square().sum((-2, -1)) + mean.shape[-2] * LOG_2PI) - log_det
         precision = precision.expand(len(mean), -1, -1)
@@ -106,17 +118,17 @@ class _LowRankNormal(Family):
     means = _MultivariateNormal.means
 
     def natural(self, p, centre):
-        scaled, tril, log_det = self._parts(p)
+        scaled, tril, log_det = self._parts(p, centre)
         mean = (p.loc - centre).unsqueeze(-1)
         half = torch.linalg.solve_triangular(tril, scaled.mT, upper=False)
-        precision = torch.diag_embed(1 / p.cov_diag) - half.mT @ half
+        precision = torch.diag_embed(1 / p.cov_diag.to(centre.dtype)) - half.mT @ half
         eta = precision @ mean
         a = -0.5 * ((mean * eta).sum((-2, -1)) + log_det + mean.shape[-2] * LOG_2PI)
         return [eta.squeeze(-1), -0.5 * precision], a
 
     def expected(self, p, centre, means):
         """By the Woodbury identity, without a D x D matrix for each x."""
-        scaled, tril, log_det = self._parts(p)
+        scaled, tril, log_det = self._parts(p, centre)
         first, second = means
         mean = p.loc - centre
         # E (y-μ)(y-μ)ᵀ = second - first μᵀ - μ firstᵀ + μ μᵀ
@@ -129,8 +141,8 @@ class _LowRankNormal(Family):
         square = (moments / p.cov_diag).sum(-1) - inner
         return -0.5 * (square + log_det + mean.shape[-1] * LOG_2PI)
 
-    def _parts(self, p):
-        factor, diagonal = p.cov_factor, p.cov_diag
+    def _parts(self, p, centre):
+        factor, diagonal = p.cov_factor.to(centre.dtype), p.cov_diag.to(centre.dtype)
         scaled = factor / diagonal.unsqueeze(-1)  # D⁻¹ W
         eye = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
         tril = torch.linalg.cholesky(eye + factor.mT @ scaled)
@@ -145,6 +157,13 @@ class _Categorical(Family):
     def natural(self, p, centre):
         log_p = categorical_log_probs(p)
         return [log_p], log_p.new_zeros(log_p.shape[:-1])
+
+
+class _OneHotCategorical(Family):
+    def statistics(self, p, y, centre):
+        return [y]
+
+    natural = _Categorical.natural
 
 
 class _Bernoulli(Family):
@@ -216,6 +235,7 @@ FAMILIES: dict[type[Distribution], Family] = {
     D.MultivariateNormal: _MultivariateNormal(),
     D.LowRankMultivariateNormal: _LowRankNormal(),
     D.Categorical: _Categorical(),
+    D.OneHotCategorical: _OneHotCategorical(),
     D.Bernoulli: _Bernoulli(),
     D.Poisson: _Poisson(),
     D.Geometric: _Geometric(),
@@ -247,19 +267,22 @@ def family_of(p: Distribution) -> Family | None:
         >>> family_of(D.StudentT(torch.ones(5))) is None
         True
     """
-    return FAMILIES.get(type(unwrap(p)[0]))
+    base, _ = unwrap(p)
+    if base.event_shape and len(base.batch_shape) != 1:
+        return None  # several vectors make up one y
+    return FAMILIES.get(type(base))
 
 
 def find_centre(y: Shaped[Tensor, "m *event"], batch: Batch) -> Shaped[Tensor, "*event"]:
-    """A point near the middle of the batch, the same on all processes; no gradient flows to it.
+    """A point near the data, the same on all processes; no gradient flows to it.
 
-    Taken relative to a sample, so that the mean of a constant column is exactly that constant.
+    It has to be near, not in the middle: the mean of the first few samples saves a pass over all of
+    them. Taken relative to a sample, so that the centre of a constant column is that constant.
     """
-    y = y.detach()
+    head = y[:256].detach()
     if not y.is_floating_point():
-        return y[0]
-    point = batch.from_first(y[0])
-    return point + batch.mean(y - point)
+        return head[0]
+    return batch.from_first(head[0] + (head - head[0]).mean(0))
 
 
 def log_prob_mean_closed(
@@ -270,9 +293,10 @@ def log_prob_mean_closed(
     if family is None:
         return None
     base, joined = unwrap(p)
-    centre = find_centre(y, batch) if family.centred else y[0]
-    means = [batch.average(mean) for mean in family.means(base, y, centre)]
-    return sum_joined(family.expected(base, centre, means), joined)
+    with full_precision(y):
+        centre = find_centre(y, batch) if family.centred else y[0]
+        means = [batch.average(mean) for mean in family.means(base, y, centre)]
+        return sum_joined(family.expected(base, centre, means), joined)
 
 
 def log_prob_pairs_product(
@@ -290,13 +314,13 @@ def log_prob_pairs_product(
     if family is None or not family.centred:
         return None
     base, joined = unwrap(p)
+    dtype, centre = centre.dtype, centre.double()
     natural, a = family.natural(base, centre)
-    dtype = a.dtype
-    eta = torch.cat([e.reshape(len(e), -1).double() for e in natural], 1)
-    a = sum_joined(a, joined).double()
+    eta = torch.cat([e.reshape(len(e), -1) for e in natural], 1)
+    a = sum_joined(a, joined)
 
     def block(y: Tensor, eta: Tensor, a: Tensor) -> Tensor:
-        statistics = family.statistics(base, y.double(), centre.double())
+        statistics = family.statistics(base, y.double(), centre)
         t = torch.cat([s.reshape(len(s), -1) for s in statistics], 1)
         return torch.addmm(a.unsqueeze(1), eta, t.T).to(dtype)
 
@@ -308,20 +332,27 @@ def sum_joined(each: Float[Tensor, "*s"], joined: int) -> Float[Tensor, "..."]:
     return each.flatten(-joined).sum(-1) if joined else each
 
 
-def categorical_log_probs(p: D.Categorical) -> Float[Tensor, "*s c"]:
-    """Log-probabilities, exactly -inf where p was given a probability of zero (torch clamps)."""
-    eps = torch.finfo(p.logits.dtype).eps
-    clamped = (p.probs == 0) & (p.logits > 2 * math.log(eps))
-    return p.logits.masked_fill(clamped, -math.inf)
+def categorical_log_probs(p: D.Categorical | D.OneHotCategorical) -> Float[Tensor, "*s c"]:
+    """Log-probabilities, exact where p was given tiny or zero probabilities (torch clamps)."""
+    return _unclamped(p.logits, p.probs, p.logits)
 
 
 def bernoulli_log_probs(p: D.Bernoulli) -> tuple[Float[Tensor, "*s"], Float[Tensor, "*s"]]:
     """Log-probabilities of one and of zero, likewise."""
     logits = p.logits
-    most = -2 * math.log(torch.finfo(logits.dtype).eps)
-    log_one = F.logsigmoid(logits).masked_fill((p.probs == 0) & (logits > -most), -math.inf)
-    log_zero = F.logsigmoid(-logits).masked_fill((p.probs == 1) & (logits < most), -math.inf)
+    log_one = _unclamped(F.logsigmoid(logits), p.probs, logits)
+    log_zero = _unclamped(F.logsigmoid(-logits), 1 - p.probs, -logits)
     return log_one, log_zero
+
+
+def _unclamped(log_p: Tensor, p: Tensor, logits: Tensor) -> Tensor:
+    """log_p, but log(p) where torch has clamped p to eps before it took the logarithm.
+
+    A logit that was *given* and not made in this way is below the clamp wherever p is that small.
+    """
+    eps = torch.finfo(p.dtype).eps
+    clamped = (p < eps) & (logits > math.log(eps) - 0.01)
+    return torch.where(clamped, torch.where(clamped, p, 1.0).log(), log_p)
 
 
 def weighted(weight: Float[Tensor, "..."], value: Float[Tensor, "..."]) -> Float[Tensor, "..."]:

@@ -21,13 +21,14 @@ from mibounds.densities import (
     all_pairs,
     check_distribution,
     fit_gaussian,
+    is_discrete,
     log_prob,
     log_prob_at,
     log_prob_mean,
     standard_normal,
 )
 from mibounds.distributed import Batch
-from mibounds.samples import check_pair
+from mibounds.samples import check_samples
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int, Shaped
@@ -61,7 +62,7 @@ def club(
         >>> club(p, x).item()  # y = x exactly, at the centre of its p: E (x - x')² / 2
         1.0...
     """
-    batch = check_pair(y, y, group)
+    batch = check_samples(y, group)
     value = bounds.club(log_prob(p, y), log_prob_mean(p, y, batch), negatives, batch)
     return _warn_if_infinite("CLUB", value)
 
@@ -95,7 +96,12 @@ def club_sample(
         >>> club_sample(p, torch.tensor([0.0, 2.0])).item()
         2.0
     """
-    batch = check_pair(y, y, group)
+    batch = check_samples(y, group)
+    if index is not None and (index.ndim != 2 or len(index) != len(y)):
+        raise ValueError(
+            f"Expected index of shape ({len(y)}, k) but got {tuple(index.shape)}; "
+            "pass index[:, None] for one negative a sample."
+        )
     if index is None:
         drawn = draw_negatives(batch.size, k, draw, generator, y.device)
         index = batch.local(batch.from_first(drawn))
@@ -125,7 +131,7 @@ def l1out(
         >>> l1out(p, torch.tensor([0.0, 2.0])).item()
         2.0
     """
-    batch = check_pair(y, y, group)
+    batch = check_samples(y, group)
     return _warn_if_infinite("L1Out", bounds.l1out(all_pairs(p, y, batch)))
 
 
@@ -155,9 +161,14 @@ def vub(
         >>> vub(p).item()
         0.5
     """
-    r = standard_normal(p) if r is None else r
+    if not isinstance(p, Distribution):
+        raise ValueError(
+            f"Expected p to be a torch.distributions.Distribution but got {type(p).__name__}."
+        )
+    if r is None:
+        r = standard_normal(p, p.mean if y is None else y)
     if y is not None:
-        batch = check_pair(y, y, group)
+        batch = check_samples(y, group)
         check_distribution(p, y)
         log_r = log_prob(r, y) if r.batch_shape else log_prob(r.expand((len(y),)), y)
         return _warn_if_infinite("VUB", bounds.vub(log_prob(p, y), log_r, batch))
@@ -195,18 +206,17 @@ def ba(
         >>> ba(p, torch.tensor([0, 1])).item()  # log 2
         0.693...
     """
-    batch = check_pair(y, y, group)
+    batch = check_samples(y, group)
     own = log_prob(p, y)
-    return bounds.ba(own, _estimated_entropy(y, batch) if entropy is None else entropy, batch)
+    return bounds.ba(own, _estimated_entropy(p, y, batch) if entropy is None else entropy, batch)
 
 
-def _estimated_entropy(y: Tensor, batch: Batch) -> Tensor:
-    if y.ndim == 1 and not y.is_floating_point():
-        _, counts = batch.gather(y).unique(return_counts=True)
+def _estimated_entropy(p: Distribution, y: Tensor, batch: Batch) -> Tensor:
+    y = y.reshape(len(y), -1)
+    if is_discrete(p):
+        _, counts = batch.gather(y).unique(dim=0, return_counts=True)
         return torch.special.entr(counts / batch.size).sum()
-    y = y[:, None] if y.ndim == 1 else y
-    fitted = fit_gaussian(y, batch)
-    return -batch.mean(fitted.log_prob(y))
+    return -batch.mean(fit_gaussian(y, batch).log_prob(y))
 
 
 def _warn_if_infinite(name: str, value: Tensor) -> Tensor:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 import torch
@@ -91,7 +92,7 @@ class Standardizer(nn.Module):
         self.momentum = momentum
         self.register_buffer("mean", torch.zeros(dim))
         self.register_buffer("variance", torch.ones(dim))
-        self.register_buffer("batches", torch.zeros(()))
+        self.register_buffer("batches", torch.zeros(dim))
 
     @property
     def scale(self) -> Float[Tensor, " dim"]:
@@ -114,8 +115,7 @@ class Standardizer(nn.Module):
         shifted = x - first
         shift = batch.mean(shifted)
         mean, variance = first + shift, batch.mean((shifted - shift).square())
-        batches = self.batches + 1
-        weight = (1 / batches).clamp_min(self.momentum)
+        weight = (1 / (self.batches + 1)).clamp_min(self.momentum)
         delta = mean - self.mean
         known = (self.batches > 0).to(x.dtype)  # what the first batch replaces has no spread
         variance = torch.lerp(self.variance, variance, weight) + (
@@ -125,7 +125,7 @@ class Standardizer(nn.Module):
         finite = mean.isfinite() & variance.isfinite()  # one bad batch must not spoil the module
         self.mean = torch.where(finite, mean, self.mean)
         self.variance = torch.where(finite, variance, self.variance)
-        self.batches = batches
+        self.batches = self.batches + finite
 
     def forward(self, x: Float[Tensor, "*n dim"]) -> Float[Tensor, "*n dim"]:
         """Standardise x."""
@@ -142,6 +142,11 @@ def soft_limit(value: Float[Tensor, "*s"], limit: float) -> Float[Tensor, "*s"]:
     return limit * torch.tanh(value / limit)
 
 
+def full_precision(x: Tensor) -> torch.autocast:
+    """A context in which autocast is off: for densities, whose terms are large and cancel."""
+    return torch.autocast(x.device.type, enabled=False)
+
+
 def hidden_widths(hidden: Hidden) -> tuple[int, ...]:
     """Widths of the hidden layers, from one number or several.
 
@@ -149,7 +154,7 @@ def hidden_widths(hidden: Hidden) -> tuple[int, ...]:
         >>> hidden_widths(64), hidden_widths([64, 32])
         ((64,), (64, 32))
     """
-    widths = (hidden,) if isinstance(hidden, int) else tuple(hidden)
+    widths = tuple(hidden) if isinstance(hidden, Iterable) else (hidden,)
     for width in widths:
         check_size("hidden", width)
     return widths
@@ -157,7 +162,7 @@ def hidden_widths(hidden: Hidden) -> tuple[int, ...]:
 
 def check_size(name: str, value: int, at_least: int = 1) -> None:
     """Refuse a size that is no integer or too small."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < at_least:
         raise ValueError(f"Expected {name} to be an integer >= {at_least} but got {value!r}.")
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_batchedtensor
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
@@ -146,8 +147,7 @@ class Pairs:
         extras: Sequence[Tensor] = (),
         along: bool = False,
     ) -> Tensor:
-        """Every block reduced: a number for each column and block of rows, or for each row and block
-        of columns.
+        """Every block reduced, to a number for each of its columns or of its rows.
 
         Args:
             reduce: from a block of scores to a number for each of its columns (``along``) or rows.
@@ -175,7 +175,8 @@ class Pairs:
 
         n, m = len(self.diagonal), len(self.columns)
         columns = (self.columns, *extras)
-        if n <= self.tall and m <= self.wide:
+        small = n <= self.tall and m <= self.wide
+        if small or is_batchedtensor(self.columns):  # under vmap nothing can be computed again
             return part(0, 0, self.rows, *columns)[None]
         if not self.rows:
             values = [
@@ -216,10 +217,11 @@ class _Tiles(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, gradient):
+    def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        gradient = gradients[0]
         tensors, counts = ctx.saved_tensors, ctx.counts
         needed = ctx.needs_input_grad[5:]
-        totals = [
+        totals: list[Any] = [
             torch.zeros_like(t) if need else None for t, need in zip(tensors, needed, strict=True)
         ]
         wanted = [index for index, need in enumerate(needed) if need]
@@ -248,7 +250,7 @@ class _Tiles(torch.autograd.Function):
 
 
 def _walk(tiles: tuple[range, range], along: bool) -> Iterator[tuple[int, slice, slice, slice]]:
-    """Each tile: the block it belongs to, its rows, its columns, and which of them it reduces to."""
+    """Each tile: the block it belongs to, its rows, its columns, and what it reduces to."""
     for a, i in enumerate(tiles[0]):
         rows = slice(i, min(i + tiles[0].step, tiles[0].stop))
         for b, j in enumerate(tiles[1]):

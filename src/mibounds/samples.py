@@ -32,25 +32,35 @@ def check_pair(x: Tensor, y: Tensor, group: dist.ProcessGroup | None = None) -> 
     return Batch(len(x), group, x.device)
 
 
+def check_samples(y: Tensor, group: dist.ProcessGroup | None = None) -> Batch:
+    """Check one side alone, likewise."""
+    _check_tensor("y", y)
+    return Batch(len(y), group, y.device)
+
+
 def check_shapes(x: Tensor, y: Tensor) -> None:
     """Check that x and y are tensors of real numbers or labels, one sample a row, equally many."""
-    for name, value in (("x", x), ("y", y)):
-        if not isinstance(value, Tensor):
-            raise ValueError(
-                f"Expected {name} to be a torch.Tensor but got {type(value).__name__}; "
-                "convert it with torch.as_tensor."
-            )
-        if value.is_complex():
-            raise ValueError(
-                f"Expected {name} to be real but got {value.dtype}; "
-                "pass torch.view_as_real(...).flatten(1) instead."
-            )
-        if value.ndim == 0:
-            raise ValueError(f"Expected {name} to have one sample a row but got a single number.")
+    _check_tensor("x", x)
+    _check_tensor("y", y)
     if len(x) != len(y):
         raise ValueError(
             f"Expected x and y to hold the same number of samples but got {len(x)} and {len(y)}."
         )
+
+
+def _check_tensor(name: str, value: Tensor) -> None:
+    if not isinstance(value, Tensor):
+        raise ValueError(
+            f"Expected {name} to be a torch.Tensor but got {type(value).__name__}; "
+            "convert it with torch.as_tensor."
+        )
+    if value.is_complex():
+        raise ValueError(
+            f"Expected {name} to be real but got {value.dtype}; "
+            "pass torch.view_as_real(...).flatten(1) instead."
+        )
+    if value.ndim == 0:
+        raise ValueError(f"Expected {name} to have one sample a row but got a single number.")
 
 
 def check_real(name: str, value: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
@@ -83,9 +93,32 @@ def check_real(name: str, value: Tensor, dim: int, dtype: torch.dtype) -> Tensor
     if value.ndim != 2 or value.shape[1] != dim:
         hint = "; flatten the leading dimensions into one" if value.ndim > 2 else ""
         raise ValueError(f"Expected {name} of shape (n, {dim}) but got {tuple(value.shape)}{hint}.")
+    if dtype in (torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"Expected an estimator in torch.float32 or torch.float64 but got one in {dtype}; "
+            "keep it in full precision and use torch.autocast."
+        )
     if torch.promote_types(value.dtype, dtype) != dtype:
         raise ValueError(
             f"Expected {name} in {dtype}, the precision of the estimator, but got {value.dtype}; "
             f"call {name}.to({dtype}), or .to({value.dtype}) on the estimator."
         )
     return value.to(dtype)
+
+
+def check_finite(name: str, value: Tensor) -> None:
+    """Check that no sample holds NaN or infinity. Looks at the values: for the boundary alone.
+
+    Args:
+        name: what to call it in a message.
+        value: one sample a row.
+
+    Example:
+        >>> check_finite("x", torch.zeros(8, 3))
+    """
+    bad = ~value.isfinite().flatten(1).all(1) if value.ndim > 1 else ~value.isfinite()
+    if bad.any():
+        raise ValueError(
+            f"Expected finite {name} but got NaN or infinity in {int(bad.sum())} of {len(value)} "
+            f"rows, first in row {int(bad.nonzero()[0])}; drop or impute those rows."
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -16,6 +16,7 @@ from mibounds.bounds import Draw, Negatives
 from mibounds.conditionals import Bernoulli, Categorical, Conditional, Gaussian, GaussianMixture
 from mibounds.densities import check_distribution, log_prob
 from mibounds.nn import Hidden, dims_or_part
+from mibounds.pairs import check_negatives
 from mibounds.samples import check_pair, check_shapes
 
 if TYPE_CHECKING:
@@ -98,8 +99,8 @@ class ConditionalEstimator(nn.Module, ABC):
 class CLUB(ConditionalEstimator):
     """Contrastive log-ratio upper bound over all pairs; see [`mibounds.bounds.club`][].
 
-    Something to *minimise*: as a number it lies above MI, the further the better q is. For d
-    Gaussian pairs the exact conditional gives d (exp(2 MI/d) - 1).
+    Something to *minimise*: as a number it lies above MI even with the exact conditional, which for
+    d Gaussian pairs gives d (exp(2 MI/d) - 1). A q that is fitted less well may give less.
 
     Args:
         x_dim: columns of x.
@@ -128,7 +129,7 @@ class CLUB(ConditionalEstimator):
         negatives: Negatives = "others",
     ):
         super().__init__(x_dim, y_dim, hidden, conditional=conditional)
-        self.negatives: Negatives = negatives
+        self.negatives: Negatives = check_negatives(negatives)
 
     def forward(
         self,
@@ -171,6 +172,7 @@ class CLUBSample(ConditionalEstimator):
         draw: Draw = "derangement",
     ):
         super().__init__(x_dim, y_dim, hidden, conditional=conditional)
+        bounds.draw_negatives(k + 1, k, draw)  # refuses what it cannot draw
         self.k = k
         self.draw: Draw = draw
 
@@ -265,8 +267,14 @@ class VUB(ConditionalEstimator):
                 'Expected marginal to be "standard", "learned", a Distribution '
                 f"or a conditional on nothing but got {marginal!r}."
             )
+        elif not isinstance(marginal, str | Distribution | Conditional):
+            _refuse_marginal(marginal)
         self.marginal = None if isinstance(marginal, str) else marginal
         self.form = form
+        if form == "kl":
+            self.condition = "q is p(y|x), the conditional that y was drawn from"
+            if isinstance(self.conditional, Conditional):
+                self.bound: Side = "neither"
 
     def forward(
         self,
@@ -276,10 +284,13 @@ class VUB(ConditionalEstimator):
         group: dist.ProcessGroup | None = None,
     ) -> Float[Tensor, ""]:
         p, y = self._distribution(x, y)
-        r = self.marginal
-        if isinstance(r, Conditional):
-            r = _at_nothing(r, y)
-        return functional.vub(p, y if self.form == "sampled" else None, r, group=group)
+        if isinstance(self.marginal, Conditional):
+            r, z = _at_nothing(self.marginal, y)
+            if self.form == "sampled":
+                batch = check_pair(x, y, group)
+                return bounds.vub(log_prob(p, y), log_prob(r, z), batch)
+            return functional.vub(p, r=r, group=group)
+        return functional.vub(p, y if self.form == "sampled" else None, self.marginal, group=group)
 
     def learning_loss(
         self,
@@ -367,7 +378,11 @@ class DoE(ConditionalEstimator):
         marginal: Conditional | None = None,
     ):
         super().__init__(x_dim, y_dim, hidden, conditional=conditional)
-        self.marginal = marginal or _marginal_for(self.conditional, GaussianMixture)
+        if marginal is None:
+            marginal = _marginal_for(self.conditional, GaussianMixture)
+        if not isinstance(marginal, Conditional):
+            _refuse_marginal(marginal)
+        self.marginal = marginal
 
     def forward(
         self,
@@ -379,7 +394,7 @@ class DoE(ConditionalEstimator):
         """The estimate on a batch of samples, in nats."""
         batch = check_pair(x, y, group)
         p, y = self._distribution(x, y)
-        return bounds.doe(log_prob(p, y), log_prob(_at_nothing(self.marginal, y), y), batch)
+        return bounds.doe(log_prob(p, y), log_prob(*_at_nothing(self.marginal, y)), batch)
 
     def learning_loss(
         self,
@@ -405,11 +420,16 @@ def _marginal_for(conditional: object, family: type[Conditional]) -> Conditional
     )
 
 
-def _at_nothing(marginal: Conditional, y: Tensor) -> Distribution:
-    """The learnt marginal as a Distribution with batch shape (n,)."""
-    r = marginal(_nothing(marginal, y))
-    check_distribution(r, y)
-    return r
+def _refuse_marginal(marginal: object) -> NoReturn:
+    raise ValueError(
+        "Expected marginal to be a conditional on nothing, such as GaussianMixture(0, y_dim), "
+        f"but got {type(marginal).__name__}; a fixed Distribution goes into VUB."
+    )
+
+
+def _at_nothing(marginal: Conditional, y: Tensor) -> tuple[Distribution, Tensor]:
+    """The learnt marginal as a Distribution with batch shape (n,), and y in its own shape."""
+    return marginal(_nothing(marginal, y)), marginal.check_y(y)
 
 
 def _nothing(marginal: Conditional, y: Tensor) -> Tensor:
@@ -423,5 +443,4 @@ def _marginal_loss(
     batch = check_pair(y, y, group)
     if training:
         marginal.observe(_nothing(marginal, y), y, batch)
-    y = marginal.check_y(y)
-    return -batch.mean(log_prob(_at_nothing(marginal, y), y))
+    return -batch.mean(log_prob(*_at_nothing(marginal, y)))

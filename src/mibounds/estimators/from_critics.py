@@ -17,7 +17,7 @@ from mibounds.critics import ConcatCritic, Critic, score_pairs
 from mibounds.distributed import Batch
 from mibounds.estimators.from_conditionals import Side
 from mibounds.nn import MLP, Hidden, Standardizer, dims_or_part
-from mibounds.pairs import Pairs
+from mibounds.pairs import Pairs, check_negatives
 from mibounds.samples import check_pair, check_real
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class CriticEstimator(nn.Module, ABC):
         hidden: hidden units of the default critic, `ConcatCritic`.
         critic: instead of those three, a module or any callable from n pairs to n scores.
         negatives: "others" leaves the pairs (x_i, y_i) out of the product of the marginals; "all"
-            keeps them, which caps the value at log N (InfoNCE has no such choice: always "all").
+            keeps them, which caps the value at log N (not that of SMILE; InfoNCE is always "all").
     """
 
     bound: Side
@@ -51,7 +51,7 @@ class CriticEstimator(nn.Module, ABC):
         super().__init__()
         dims = dims_or_part(type(self).__name__, x_dim, y_dim, "critic", critic)
         self.critic = critic or ConcatCritic(*dims, hidden)
-        self.negatives: Negatives = negatives
+        self.negatives: Negatives = check_negatives(negatives)
 
     @abstractmethod
     def forward(
@@ -164,8 +164,9 @@ class MINE(CriticEstimator):
         self._observe(x, y, group)
         scores = self._scores(x, y, group)
         value, log_average = bounds.mine(scores, self.log_average, self.rate, self.negatives)
-        if self.training:
-            self.log_average = log_average
+        if self.training:  # one bad batch must not spoil the average
+            old = self.log_average.to(log_average.dtype)
+            self.log_average = torch.where(log_average.isfinite(), log_average, old)
         return -value
 
 
@@ -278,7 +279,7 @@ class TUBA(CriticEstimator):
         if self.log_baseline is None:
             log_baseline = torch.zeros_like(scores.diagonal)
         else:
-            log_baseline = self.log_baseline(y)
+            log_baseline = _vector("log_baseline", self.log_baseline(y), len(y))
         log_baseline = scores.batch.gather(log_baseline)
         if self.alpha > 0:
             return bounds.tuba_interpolated(scores, log_baseline, self.alpha)
@@ -313,7 +314,7 @@ class JS(CriticEstimator):
     """A critic learnt by the Jensen-Shannon objective, its log-ratio put into NWJ.
 
     Reference: [`mibounds.bounds.js`][] for learning, [`mibounds.bounds.nwj`][] of 1 + f for the
-    value; Poole, section 3.
+    value; Poole, section 2.6.
 
     Example:
         >>> nats = JS(3, 2, 16)(torch.randn(64, 3), torch.randn(64, 2))
@@ -376,6 +377,8 @@ class SMILE(CriticEstimator):
         clip: float = 5.0,
     ):
         super().__init__(x_dim, y_dim, hidden, critic=critic, negatives=negatives)
+        if not clip > 0:
+            raise ValueError(f"Expected clip > 0 but got {clip}.")
         self.clip = clip
 
     def forward(
@@ -433,10 +436,23 @@ class FLO(CriticEstimator):
         group: dist.ProcessGroup | None = None,
     ) -> Float[Tensor, ""]:
         scores = self._scores(x, y, group)
-        u = -scores.diagonal if self.potential is None else self.potential(x, y)
+        if self.potential is None:
+            u = -scores.diagonal
+        else:
+            u = _vector("potential", self.potential(x, y), len(x))
         return bounds.flo(scores, u, self.negatives)
 
     def _observe(self, x: Tensor, y: Tensor, group: dist.ProcessGroup | None) -> None:
         super()._observe(x, y, group)
         if self.training and isinstance(self.potential, Critic):
             self.potential.observe(x, y, check_pair(x, y, group))
+
+
+def _vector(name: str, values: Tensor, n: int) -> Tensor:
+    """One number for each sample, also where a network gives them as a column."""
+    if values.shape not in ((n,), (n, 1)):
+        raise ValueError(
+            f"Expected {name} to give one number for each of {n} samples, shape ({n},), "
+            f"but got {tuple(values.shape)}."
+        )
+    return values.flatten()
