@@ -13,7 +13,6 @@ import math
 import os
 import platform
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -87,7 +86,7 @@ def main() -> None:
             )
         rows.append(row)
     result = {
-        "command": " ".join(["python", *sys.argv]),
+        "command": "python benchmarks/steps.py",
         "python": platform.python_version(),
         "torch": torch.__version__,
         "device": "cpu, 1 thread",

@@ -27,6 +27,7 @@ Negatives = Literal["others", "all"]
 Map = Callable[..., Tensor]  # of a block of scores, and of vectors with a number for each column
 
 BLOCK = 2**20  # numbers behind a block: few enough for the cache of a core
+GPU_BLOCK = 2**26  # the same on a GPU: enough to keep it busy
 FEWEST = 8  # rows and columns of a block, however many numbers that are
 
 
@@ -65,7 +66,8 @@ class Pairs:
         self.rows, self.parameters = tuple(rows), tuple(parameters)
         self.batch = batch or Batch(len(diagonal))
         n = len(diagonal)
-        pairs = max(1, BLOCK // max(1, width))
+        numbers = GPU_BLOCK if columns.is_cuda else BLOCK
+        pairs = max(1, numbers // max(1, width))
         self.tall = max(FEWEST, math.isqrt(pairs)) if rows else n
         self.wide = max(FEWEST, pairs // max(1, min(self.tall, n)))
 

@@ -108,3 +108,9 @@ def test_nesting_equals_a_chain():
 def test_errors(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_a_map_that_is_not_one_to_one_is_refused():
+    absolute = torch.distributions.AbsTransform()
+    with pytest.raises(ValueError, match="Expected y_maps to be one-to-one"):
+        Transformed(CorrelatedGaussian(1, 0.8), y_maps=(absolute,))

@@ -15,7 +15,7 @@ from mibounds import bounds, functional
 from mibounds.bounds import Draw, Negatives
 from mibounds.conditionals import Bernoulli, Categorical, Conditional, Gaussian, GaussianMixture
 from mibounds.densities import check_distribution, log_prob
-from mibounds.nn import Hidden, dims_or_part
+from mibounds.nn import Hidden, check_size, dims_or_part
 from mibounds.pairs import check_negatives
 from mibounds.samples import check_pair, check_shapes
 
@@ -172,6 +172,7 @@ class CLUBSample(ConditionalEstimator):
         draw: Draw = "derangement",
     ):
         super().__init__(x_dim, y_dim, hidden, conditional=conditional)
+        check_size("k", k)
         bounds.draw_negatives(k + 1, k, draw)  # refuses what it cannot draw
         self.k = k
         self.draw: Draw = draw

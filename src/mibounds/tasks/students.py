@@ -52,8 +52,8 @@ class StudentT(Task):
             "its covariance is the dispersion matrix",
         )
         expect(
-            0 < self.df < math.inf,
-            "df to be positive and finite",
+            0 < self.df <= 1e8,
+            "df to be positive and at most 1e8",
             self.df,
             "for the limit of large df use the Gaussian itself",
         )

@@ -57,6 +57,12 @@ class Transformed(Task):
                 repr(maps),
                 "write (SignedPower(3.0),) for a single map",
             )
+            expect(
+                all(f.bijective for f in maps),
+                f"{name} to be one-to-one, which leaves mutual information as it is",
+                repr(maps),
+                "leave out the map that is not",
+            )
         expect(
             self.task.classes is None or not self.y_maps,
             "no y_maps where y is a label",
