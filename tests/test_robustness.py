@@ -233,6 +233,10 @@ def test_the_published_leave_one_out_is_club():
         (lambda x, y: mb.CLUBSample(X, Y, draw="no"), "draw to be"),
         (lambda x, y: mb.CLUBSample(X, Y, k=0), "k to be an integer >= 1 but got 0"),
         (lambda x, y: mb.SMILE(X, Y, clip=-1.0), "clip > 0"),
+        (
+            lambda x, y: mb.BA(X, Y, entropy="1"),
+            "entropy to be a number of nats or None but got '1'",
+        ),
         (lambda x, y: mb.CLUB(X, Y).half()(x.half(), y.half()), "float32 or torch.float64 but got"),
         (lambda x, y: mb.FLO(X, Y, potential=lambda x, y: x)(x, y), "potential to give one number"),
         (lambda x, y: bounds.tuba(torch.zeros(3, 3), torch.zeros(3, 1)), "log_baseline of shape"),

@@ -50,11 +50,6 @@ class Family(ABC):
         """Mean of T_k(y_j) over the batch, each of shape f_k."""
         return [t.mean(0) for t in self.statistics(p, y, centre)]
 
-    def natural_means(self, p: Any, centre: Tensor) -> tuple[list[Tensor], Tensor]:
-        """Mean of η_k(x_i) and of a(x_i) over the batch; the latter summed over dimensions."""
-        natural, a = self.natural(p, centre)
-        return [eta.mean(0) for eta in natural], a.reshape(len(a), -1).sum(1).mean()
-
     def expected(self, p: Any, centre: Tensor, means: list[Tensor]) -> Tensor:
         """Mean of log p(y|x_i) over y's whose statistics have these means, (n, ...)."""
         natural, a = self.natural(p, centre)

@@ -336,6 +336,10 @@ class BA(ConditionalEstimator):
         entropy: float | None = None,
     ):
         super().__init__(x_dim, y_dim, hidden, conditional=conditional)
+        if not isinstance(entropy, int | float | None):
+            raise ValueError(
+                f"Expected entropy to be a number of nats or None but got {entropy!r}."
+            )
         self.entropy = entropy
         if entropy is None:
             self.bound: Side = "neither"

@@ -97,7 +97,7 @@ class DV(CriticEstimator):
     """
 
     bound = "lower"
-    condition = "with many negatives: the logarithm of a sample mean is biased upwards"
+    condition = 'negatives="all", or many: the logarithm of a sample mean is biased upwards'
 
     def forward(
         self,
