@@ -16,7 +16,7 @@ SOURCE = ROOT / "src" / "mibounds"
 # Imports go downwards: from a line to the lines above it, or within a line to what is named in it.
 ORDER = [
     {"distributed"},
-    {"samples", "nn", "pairs"},
+    {"samples", "nn", "pairs", "kernels"},
     {"conditionals", "critics", "families", "bounds", "tasks"},
     {"densities"},
     {"functional"},

@@ -10,10 +10,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+from torch._C._functorch import is_batchedtensor
 
 from mibounds.distributed import Batch
 from mibounds.nn import MLP, Hidden, Standardizer, check_size, hidden_widths
@@ -132,9 +134,9 @@ class ConcatCritic(Critic):
     def score_all(self, a: Float[Tensor, "n h"], b: Float[Tensor, "m h"]) -> Float[Tensor, "n m"]:
         """As `score`; compiled, the tensor of all hidden units never exists."""
         last = self._only_layer
-        if not self.compiled or last is None:
+        if not self.compiled or last is None or is_batchedtensor(a):
             return super().score_all(a, b)
-        return _compiled_concat()(a, b, last.weight[0], last.bias)
+        return _fused_concat(a.is_cuda)(a, b, last.weight[0], last.bias)
 
     def width(self, a: Float[Tensor, "n h"]) -> int:
         """Numbers that `score_all` needs for one score."""
@@ -294,5 +296,10 @@ def _concat_scores(
 
 
 @cache
-def _compiled_concat() -> Callable[..., Tensor]:
+def _fused_concat(cuda: bool) -> Callable[..., Tensor]:
+    """As `_concat_scores`, without the tensor of all hidden units: by Triton or by the compiler."""
+    if cuda and find_spec("triton") is not None:
+        from mibounds.kernels import concat_scores
+
+        return concat_scores
     return torch.compile(_concat_scores, dynamic=True)

@@ -1,0 +1,43 @@
+"""The Triton kernels against the plain equation: on a GPU, or in Triton's interpreter."""
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+import torch
+
+PROGRAM = """
+import sys, torch
+from mibounds.kernels import concat_scores
+
+device = sys.argv[1]
+for n, m, h in ((70, 45, 37), (3, 130, 64), (64, 64, 1)):
+    make = dict(dtype=torch.float64, device=device, requires_grad=True)
+    a, b = torch.randn(n, h, **make), torch.randn(m, h, **make)
+    w, c = torch.randn(h, **make), torch.randn(1, **make)
+    scores = concat_scores(a, b, w, c)
+    plain = ((a[:, None] + b[None]).relu() * w).sum(-1) + c
+    torch.testing.assert_close(scores, plain, rtol=1e-10, atol=1e-10)
+    g = torch.randn_like(plain)
+    got, want = (torch.autograd.grad(s, (a, b, w, c), g) for s in (scores, plain))
+    torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-10)
+    (alone,) = torch.autograd.grad(concat_scores(a.detach(), b, w.detach(), c), b, g)
+    torch.testing.assert_close(alone, want[1], rtol=1e-10, atol=1e-10)
+print("same")
+"""
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="needs triton, which is for Linux alone")
+def test_kernels_give_the_value_and_gradients_of_the_equation():
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    environment = {**os.environ, "TRITON_INTERPRET": "0" if device == "cuda" else "1"}
+    result = subprocess.run(
+        [sys.executable, "-c", PROGRAM, device],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.stdout.strip() == "same", result.stderr
