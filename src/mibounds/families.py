@@ -5,7 +5,8 @@
 Hence the mean of log p(y_j|x_i) over a batch of y's needs the *mean* of the statistics alone, and a
 matrix of all pairs is a product of two matrices. What a batch contributes are D numbers (D² for a
 full covariance), which is also all that has to be exchanged between processes or kept of a data set
-that is larger than memory.
+that is larger than memory. CLUB itself, the mean over i of log p(y_i|x_i) less that mean, is a sum
+of covariances, Σ_k cov(η_k(x), T_k(y)).
 
 Gaussian statistics are taken relative to a centre near the data, so that nothing is lost when means
 are large against the spread.
@@ -292,6 +293,35 @@ def log_prob_mean_closed(
         centre = find_centre(y, batch) if family.centred else y[0]
         means = [batch.average(mean) for mean in family.means(base, y, centre)]
         return sum_joined(family.expected(base, centre, means), joined)
+
+
+def club_normal(p: D.Normal, y: Shaped[Tensor, "n *event"], batch: Batch) -> Float[Tensor, ""]:
+    """CLUB of independent normal columns in its 1/N² form, as a sum of covariances.
+
+    Each of them is the mean of a product less the product of the means: one look at p and y for the
+    value, and one for the gradient, in which nothing is left to be summed up. What depends on x
+    alone, the normalisation for one, is never computed.
+
+    Args:
+        p: inside all ``Independent``.
+        y: samples, of the same shape as its parameters.
+        batch: where the samples are, if they are spread over processes.
+
+    Returns:
+        Nats; +inf where the squares overflow.
+    """
+    dtype = torch.promote_types(torch.promote_types(p.loc.dtype, p.scale.dtype), y.dtype)
+    work = torch.promote_types(dtype, torch.float32)  # a difference of means needs the digits
+    with full_precision(y):
+        centre = find_centre(y, batch).to(work)
+        first = y.to(work) - centre
+        precision = p.scale.to(work).reciprocal().square()
+        eta, second = (p.loc.to(work) - centre) * precision, first.square()
+        parts = (eta * first, eta, first, precision * second, precision, second)
+        product, a, b, square, c, d = (batch.average(part.mean(0)) for part in parts)
+        far = c * d
+        value = (product - a * b - 0.5 * (square - far)).sum()
+        return torch.where(far.isinf().any(), math.inf, value).to(dtype)
 
 
 def log_prob_pairs_product(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributions import Distribution, kl_divergence
+from torch.distributions import Distribution, Normal, kl_divergence
 
 from mibounds import bounds
 from mibounds.bounds import Draw, Negatives, draw_negatives
@@ -28,6 +28,8 @@ from mibounds.densities import (
     standard_normal,
 )
 from mibounds.distributed import Batch
+from mibounds.families import club_normal, unwrap
+from mibounds.pairs import check_negatives
 from mibounds.samples import check_samples
 
 if TYPE_CHECKING:
@@ -63,7 +65,14 @@ def club(
         1.0...
     """
     batch = check_samples(y, group)
-    value = bounds.club(log_prob(p, y), log_prob_mean(p, y, batch), negatives, batch)
+    base, _ = unwrap(p)
+    if type(base) is Normal:  # itself: a subclass may have another density
+        check_distribution(p, y)
+        value = club_normal(base, y, batch)
+        if check_negatives(negatives) == "others":
+            value = value * (batch.size / (batch.size - 1))
+    else:
+        value = bounds.club(log_prob(p, y), log_prob_mean(p, y, batch), negatives, batch)
     return _warn_if_infinite("CLUB", value)
 
 
