@@ -15,13 +15,13 @@ SOURCE = ROOT / "src" / "mibounds"
 
 # Imports go downwards: from a line to the lines above it, or within a line to what is named in it.
 ORDER = [
-    {"distributed"},
-    {"samples", "nn", "pairs", "kernels"},
+    {"distributed", "sums"},
+    {"samples", "nn", "pairs", "gpu_kernels"},
     {"conditionals", "critics", "families", "bounds", "tasks"},
     {"densities"},
     {"functional"},
     {"estimators"},
-    {"estimation"},
+    {"estimation", "rows"},
     {"ensembles", "evaluation"},
 ]
 

@@ -299,7 +299,7 @@ def _concat_scores(
 def _fused_concat(cuda: bool) -> Callable[..., Tensor]:
     """As `_concat_scores`, without the tensor of all hidden units: by Triton or by the compiler."""
     if cuda and find_spec("triton") is not None:
-        from mibounds.kernels import concat_scores
+        from mibounds.gpu_kernels import concat_scores
 
         return concat_scores
     return torch.compile(_concat_scores, dynamic=True)

@@ -5,28 +5,20 @@ families (`mibounds.families`) it needs three means alone,
 
     mean_i log q(y_i|x_i)  -  ( Σ_k < mean_i η_k(x_i), mean_j T_k(y_j) >  +  mean_i a(x_i) ),
 
-which can be summed up row by row, however many rows there are. The sums are kept apart for 64
-groups of rows (row i belongs to group i mod 64), so that the value without each of the groups is
-known at the end too. How much these scatter gives the standard error (delete-a-group jackknife);
-for a sum over pairs the scatter of single terms does not.
-
-Reference: Busing, Meijer and van der Leeden 1999, *Delete-m Jackknife for Unequal m*, equation 5.
+which can be summed up row by row, however many rows there are (`mibounds.sums`).
 """
 
 from __future__ import annotations
 
 import math
-import mmap
 import sys
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.distributions import Distribution, kl_divergence
@@ -36,17 +28,28 @@ from mibounds.bounds import Negatives
 from mibounds.conditionals import Conditional
 from mibounds.densities import is_discrete, log_prob, log_prob_at, standard_normal
 from mibounds.estimators import BA, CLUB, VUB, CLUBSample, DoE, Estimator
+from mibounds.estimators.from_conditionals import _at_nothing
 from mibounds.estimators.from_critics import SMILE
 from mibounds.families import LOG_2PI, family_of, unwrap
+from mibounds.rows import Rows
+from mibounds.sums import (
+    KEPT,
+    Spread,
+    Sums,
+    and_without,
+    columns,
+    find_middle,
+    jackknife,
+    refuse_bad_terms,
+    without_both,
+)
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Shaped
+    from jaxtyping import Float
 
 __all__ = ["Evaluation", "evaluate"]
 
-GROUPS = 64  # of the jackknife
 NUMBERS = 2**18  # worked on at a time: few enough for the cache of a core
-KEPT = 2**22  # numbers kept of the data at most, where there is a choice
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,7 @@ def evaluate(
         Value and standard error in nats.
 
     Example:
+        >>> import numpy as np
         >>> from torch.distributions import Independent, Normal
         >>> estimator = CLUB(conditional=lambda x: Independent(Normal(x, 1.0), 1))
         >>> x = np.random.default_rng(0).normal(size=(1000, 2))
@@ -140,7 +144,7 @@ def evaluate(
         if value < least:
             raise ValueError(f"Expected {name} >= {least} but got {value}.")
     averaged = not _computes(estimator, CLUB, CLUBSample, VUB, DoE, BA)
-    rows = _Rows(estimator, data, batch_size_pairs if averaged else batch_size)
+    rows = Rows(estimator, data, batch_size_pairs if averaged else batch_size)
     training = {module: module.training for module in estimator.modules()}
     total: _Accumulator | None = None
     estimator.eval()
@@ -203,7 +207,7 @@ def _accumulator(
         p, events = estimator._distribution(x[:64], y[:64])
         if family_of(p) is None:
             return _SampledClub(estimator, events, k, generator)
-        return _ExactClub(estimator, p, _centre(events))
+        return _ExactClub(estimator, p, find_middle(events))
     if isinstance(estimator, VUB) and _computes(estimator, VUB):
         return _Terms(_vub_terms(estimator))
     if isinstance(estimator, DoE) and _computes(estimator, DoE):
@@ -221,46 +225,6 @@ def _computes(estimator: Estimator, *kinds: type[Estimator]) -> bool:
     return any(type(estimator).forward is kind.forward for kind in kinds)
 
 
-class _Sums:
-    """Sums in double precision of some numbers a row, kept apart for groups of rows.
-
-    Rows are dealt out to the groups in turn. An infinite number is counted apart, since a sum that
-    it has entered cannot be taken back.
-    """
-
-    def __init__(self, width: int, device: torch.device, groups: int | None = None):
-        self.groups = groups or max(8, min(GROUPS, KEPT // width))
-        self.total = torch.zeros(self.groups, width, dtype=torch.float64, device=device)
-        self.below: Tensor | None = None  # how many are -inf
-
-    def add(self, values: Float[Tensor, "n width"], start: int) -> None:
-        finite = values.isfinite()
-        if not finite.all():
-            below = values.isneginf()
-            _refuse(~(finite | below).all(1), start)
-            self.below = self._sum(below, start) + (0.0 if self.below is None else self.below)
-            values = torch.where(finite, values, 0.0)
-        self.total += self._sum(values, start)
-
-    def _sum(self, values: Tensor, start: int) -> Tensor:
-        lead, (n, width) = start % self.groups, values.shape
-        turns = -(-(lead + n) // self.groups)
-        dealt = self.total.new_zeros(turns * self.groups, width)
-        dealt[lead : lead + n] = values
-        return dealt.view(turns, self.groups, width).sum(0)
-
-    def means(self, n: int) -> Float[Tensor, "rows width"]:
-        """Means over all n rows, and below them the means without each of the groups."""
-        means = _and_without(self.total) / self.counts(n)[:, None]
-        if self.below is not None:
-            means.masked_fill_(_and_without(self.below) > 0, -math.inf)
-        return means
-
-    def counts(self, n: int) -> Float[Tensor, " rows"]:
-        """How many rows those are."""
-        return _and_without(_sizes(n, self.groups)[:, None])[:, 0].to(self.total.device)
-
-
 class _ExactClub(_Accumulator):
     """CLUB over all pairs, from the means of the statistics and of the natural parameters."""
 
@@ -272,18 +236,18 @@ class _ExactClub(_Accumulator):
         natural, a = family.natural(unwrap(p)[0], centre)
         width = sum(eta[0].numel() for eta in natural)
         self.rows = max(16, NUMBERS // width)
-        self.given_x = _Sums(2 + width, a.device)  # log q(y_i|x_i), a(x_i), η(x_i)
-        self.of_y = _Sums(width, a.device, self.given_x.groups)  # T(y_i)
+        self.given_x = Sums(2 + width, a.device)  # log q(y_i|x_i), a(x_i), η(x_i)
+        self.of_y = Sums(width, a.device, self.given_x.groups)  # T(y_i)
 
     def add(self, x: Tensor, y: Tensor, start: int) -> None:
         p, y = self.estimator._distribution(x, y)
         base, _ = unwrap(p)
         natural, a = self.family.natural(base, self.centre)
-        t = _columns(self.family.statistics(base, y.double(), self.centre))
-        eta, a = _columns(natural), a.reshape(len(y), -1).double().sum(1)
+        t = columns(self.family.statistics(base, y.double(), self.centre))
+        eta, a = columns(natural), a.reshape(len(y), -1).double().sum(1)
         # A Gaussian's own density from the same numbers, whose rounding then is the same as well.
         own = (eta * t).sum(1) + a if self.family.centred else log_prob(p, y)
-        self.given_x.add(_columns([own, a, eta]), start)
+        self.given_x.add(columns([own, a, eta]), start)
         self.of_y.add(t, start)
 
     def result(self, n: int) -> Evaluation:
@@ -295,7 +259,7 @@ class _ExactClub(_Accumulator):
         if negatives == "others":
             counts = self.given_x.counts(n)
             values = values * counts / (counts - 1)
-        return Evaluation(values[0].item(), _jackknife(values, n), n, True, note)
+        return Evaluation(values[0].item(), jackknife(values, n), n, True, note)
 
 
 class _SampledClub(_Accumulator):
@@ -316,7 +280,7 @@ class _SampledClub(_Accumulator):
         self.estimator, self.k, self.generator = estimator, k, generator
         width = max(1, y[0].numel())
         self.rows = max(1024, NUMBERS // width)
-        self.own = _Sums(1, y.device)
+        self.own = Sums(1, y.device)
         shape = (self.own.groups, self.own.groups)
         self.total = torch.zeros(shape, dtype=torch.float64, device=y.device)
         self.pairs = torch.zeros_like(self.total)
@@ -339,7 +303,7 @@ class _SampledClub(_Accumulator):
                 before = n + (self._draw(y) * kept).long().clamp_max(max(0, kept - 1))
                 index = torch.where(self._draw(y) * (start + n - 1) < start, before, other)
                 scores = log_prob_at(p, pool[index], here[:, None])[:, 0].double()
-                _refuse(scores.isnan() | scores.isposinf(), start)
+                refuse_bad_terms(scores.isnan() | scores.isposinf(), start)
                 below = scores.isneginf()
                 self.impossible = self.impossible or bool(below.any())
                 cell = group * groups + pool_group[index]
@@ -369,7 +333,7 @@ class _SampledClub(_Accumulator):
 
     def result(self, n: int) -> Evaluation:
         own = self.own.means(n)[:, 0]
-        total, pairs = _without_both(self.total), _without_both(self.pairs)
+        total, pairs = without_both(self.total), without_both(self.pairs)
         values = own - total / pairs
         negatives, note = _limit(self.estimator)
         if negatives == "all":
@@ -377,46 +341,26 @@ class _SampledClub(_Accumulator):
         if self.impossible or own[0].isneginf():
             values = torch.full_like(values, math.inf)
         note = f"{note}, estimated with {self.k} drawn negatives a row"
-        return Evaluation(values[0].item(), _jackknife(values, n), n, False, note)
+        return Evaluation(values[0].item(), jackknife(values, n), n, False, note)
 
 
-class _Spread:
-    """Mean of numbers with weights, and its standard error."""
-
-    def __init__(self):
-        self.count, self.weight, self.mean, self.squares = 0, 0.0, 0.0, 0.0
-        self.infinite = 0.0
-
-    def add(self, values: Float[Tensor, " n"], weight: float | int = 1.0) -> None:
-        self.infinite += values[values.isinf()].sum().item()
-        values = values[values.isfinite()].double()
-        if not len(values):
-            return
-        mean, new = values.mean().item(), len(values) * weight
-        self.count, self.weight = self.count + len(values), self.weight + new
-        shift = mean - self.mean
-        self.squares += weight * (values - mean).square().sum().item()
-        self.squares += shift**2 * new * (1 - new / self.weight)
-        self.mean += shift * new / self.weight
-
-    def result(self) -> tuple[float, float]:
-        """Mean and standard error."""
-        if self.infinite != 0:
-            return self.infinite, math.inf
-        if self.count < 2:
-            return self.mean, math.inf
-        return self.mean, math.sqrt(self.squares / self.weight / (self.count - 1))
+def _limit(estimator: CLUB | CLUBSample) -> tuple[Negatives, str]:
+    """Which negatives the value has, or those that its draws scatter around."""
+    if isinstance(estimator, CLUB):
+        return estimator.negatives, "CLUB over all pairs"
+    negatives = "others" if estimator.draw == "derangement" else "all"
+    return negatives, "CLUB over all pairs, which the sampled one scatters around"
 
 
 class _Terms(_Accumulator):
     """Mean of a term for each row."""
 
     def __init__(self, terms: Callable[[Tensor, Tensor], Tensor]):
-        self.terms, self.spread = terms, _Spread()
+        self.terms, self.spread = terms, Spread()
 
     def add(self, x: Tensor, y: Tensor, start: int) -> None:
         values = self.terms(x, y)
-        _refuse(values.isnan(), start)
+        refuse_bad_terms(values.isnan(), start)
         self.spread.add(values)
 
     def result(self, n: int) -> Evaluation:
@@ -430,7 +374,7 @@ def _vub_terms(estimator: VUB) -> Callable[[Tensor, Tensor], Tensor]:
         if r is None:
             r = standard_normal(p, y)
         elif isinstance(r, Conditional):
-            r, z = _marginal(r, y)
+            r, z = _at_nothing(r, y)
         if estimator.form == "kl":
             try:
                 return kl_divergence(p, r).expand(len(y))
@@ -445,7 +389,7 @@ def _vub_terms(estimator: VUB) -> Callable[[Tensor, Tensor], Tensor]:
 def _doe_terms(estimator: DoE) -> Callable[[Tensor, Tensor], Tensor]:
     def terms(x: Tensor, y: Tensor) -> Tensor:
         p, y = estimator._distribution(x, y)
-        return log_prob(p, y) - log_prob(*_marginal(estimator.marginal, y))
+        return log_prob(p, y) - log_prob(*_at_nothing(estimator.marginal, y))
 
     return terms
 
@@ -457,28 +401,22 @@ def _ba_terms(estimator: BA, entropy: float) -> Callable[[Tensor, Tensor], Tenso
     return terms
 
 
-def _marginal(marginal: Conditional, y: Tensor) -> tuple[Distribution, Tensor]:
-    """The learnt marginal as a Distribution with batch shape (n,), and y in its own shape."""
-    nothing = marginal.x_standard.mean.new_zeros(len(y), 0)
-    return marginal(nothing), marginal.check_y(y)
-
-
 class _GaussianBA(_Accumulator):
     """Barber-Agakov with the entropy of the Gaussian that has the moments of all rows."""
 
     def __init__(self, estimator: BA, y: Tensor):
         self.estimator, self.dtype = estimator, y.dtype
-        self.centre = _centre(y.reshape(len(y), -1))
+        self.centre = find_middle(y.reshape(len(y), -1))
         self.d = len(self.centre)
         width = 1 + self.d + self.d**2
         self.rows = max(16, NUMBERS // width)
-        self.sums = _Sums(width, y.device)
+        self.sums = Sums(width, y.device)
 
     def add(self, x: Tensor, y: Tensor, start: int) -> None:
         p, y = self.estimator._distribution(x, y)
         own = log_prob(p, y)
         y = y.reshape(len(y), -1).double() - self.centre
-        self.sums.add(_columns([own, y, y.unsqueeze(-1) * y.unsqueeze(-2)]), start)
+        self.sums.add(columns([own, y, y.unsqueeze(-1) * y.unsqueeze(-2)]), start)
 
     def result(self, n: int) -> Evaluation:
         if n <= self.d:
@@ -489,7 +427,7 @@ class _GaussianBA(_Accumulator):
         means = self.sums.means(n)
         values = torch.stack([row[0] + self._entropy(row[1:]) for row in means])
         note = "mean over all rows, with the entropy of the Gaussian fitted to them"
-        return Evaluation(values[0].item(), _jackknife(values, n), n, True, note)
+        return Evaluation(values[0].item(), jackknife(values, n), n, True, note)
 
     def _entropy(self, moments: Tensor) -> Tensor:
         """As `mibounds.densities.fit_gaussian` has it, from the moments alone."""
@@ -511,7 +449,7 @@ class _FrequencyBA(_Accumulator):
 
     def __init__(self, estimator: BA, y: Tensor):
         self.estimator = estimator
-        self.own = _Sums(1, y.device)
+        self.own = Sums(1, y.device)
         self.counts: dict[tuple[float, ...], Tensor] = {}
 
     def add(self, x: Tensor, y: Tensor, start: int) -> None:
@@ -526,25 +464,25 @@ class _FrequencyBA(_Accumulator):
             self.counts[key] = self.counts[key] + count if key in self.counts else count
 
     def result(self, n: int) -> Evaluation:
-        counts = _and_without(torch.stack(list(self.counts.values()), 1))
+        counts = and_without(torch.stack(list(self.counts.values()), 1))
         entropy = torch.special.entr(counts / self.own.counts(n)[:, None]).sum(1)
         values = self.own.means(n)[:, 0] + entropy
         note = "mean over all rows, with the entropy of their frequencies"
-        return Evaluation(values[0].item(), _jackknife(values, n), n, True, note)
+        return Evaluation(values[0].item(), jackknife(values, n), n, True, note)
 
 
 class _Batches(_Accumulator):
     """Average of the values on batches, for bounds over pairs that are not linear in them."""
 
     def __init__(self, estimator: Estimator):
-        self.estimator, self.spread = estimator, _Spread()
+        self.estimator, self.spread = estimator, Spread()
         self.batches, self.most, self.samples = 0, 0, 0
 
     def add(self, x: Tensor, y: Tensor, start: int) -> None:
         if self.batches and len(x) < 3:  # too few for some bounds, and of no weight
             return
         value = self.estimator(x, y)
-        _refuse(value.isnan()[None], start)
+        refuse_bad_terms(value.isnan()[None], start)
         self.spread.add(value[None], weight=len(x))
         self.batches, self.samples = self.batches + 1, self.samples + len(x)
         self.most = max(self.most, len(x))
@@ -556,192 +494,6 @@ class _Batches(_Accumulator):
         ):
             note += f", none above log {self.most} = {math.log(self.most):.2f} nats"
         return Evaluation(*self.spread.result(), self.samples, False, note)
-
-
-# --- means with and without groups of rows -------------------------------------------------------
-
-
-def _sizes(n: int, groups: int) -> Float[Tensor, " groups"]:
-    """How many of n rows belong to each group."""
-    return (n // groups + (torch.arange(groups) < n % groups)).double()
-
-
-def _and_without(groups: Float[Tensor, "groups s"]) -> Float[Tensor, "rows s"]:
-    """The sum over all groups, and below it the sums without each of them."""
-    total = groups.sum(0, keepdim=True)
-    return torch.cat([total, total - groups])
-
-
-def _without_both(cells: Float[Tensor, "groups groups"]) -> Float[Tensor, " rows"]:
-    """Likewise for pairs of groups: without all pairs that a group has a part in."""
-    total = cells.sum()
-    return torch.cat([total[None], total - cells.sum(0) - cells.sum(1) + cells.diagonal()])
-
-
-def _jackknife(values: Float[Tensor, " rows"], n: int) -> float:
-    """Standard error of the first value, from the values without each of the groups."""
-    sizes = _sizes(n, len(values) - 1)
-    value, without = values[0].cpu(), values[1:].cpu()[sizes > 0]
-    sizes = sizes[sizes > 0]
-    if not (value.isfinite() and without.isfinite().all()):
-        return math.inf
-    h = n / sizes
-    pseudo = h * value - (h - 1) * without
-    centre = len(sizes) * value - ((1 - 1 / h) * without).sum()
-    return ((pseudo - centre).square() / (h - 1)).mean().sqrt().item()
-
-
-def _limit(estimator: CLUB | CLUBSample) -> tuple[Negatives, str]:
-    """Which negatives the value has, or those that its draws scatter around."""
-    if isinstance(estimator, CLUB):
-        return estimator.negatives, "CLUB over all pairs"
-    negatives = "others" if estimator.draw == "derangement" else "all"
-    return negatives, "CLUB over all pairs, which the sampled one scatters around"
-
-
-def _centre(y: Shaped[Tensor, "n *event"]) -> Float[Tensor, "*event"]:
-    """A point near the middle of these rows, in double precision."""
-    y = y.double()
-    return y[0] + (y - y[0]).mean(0)
-
-
-def _columns(parts: list[Tensor]) -> Float[Tensor, "n width"]:
-    return torch.cat([part.reshape(len(part), -1).double() for part in parts], 1)
-
-
-def _refuse(bad: Tensor, start: int) -> None:
-    """Refuse rows whose term is no number, which no bound has at finite parameters."""
-    if bad.any():
-        raise ValueError(
-            "Expected finite log-densities or scores but got NaN or +infinity, "
-            f"first in row {start + int(bad.nonzero()[0])}; "
-            "look for parameters of the estimator that are not finite."
-        )
-
-
-# --- reading -------------------------------------------------------------------------------------
-
-
-class _Rows:
-    """The data in pieces of equal size, whatever form they have, as tensors for an estimator.
-
-    Args:
-        estimator: whose dtype and device they are to have.
-        data: a pair of arrays, or an iterable of such pairs.
-        size: rows of a piece; the last one may have fewer.
-    """
-
-    def __init__(self, estimator: Estimator, data: Iterable[Any], size: int):
-        parameter = next((p for p in estimator.parameters() if p.is_floating_point()), None)
-        where = next(chain(estimator.parameters(), estimator.buffers()), None)
-        self.dtype = None if parameter is None else parameter.dtype
-        self.device = None if where is None else where.device
-        self.size, self.seen = size, 0
-        self.count: int | None = None
-        self.shapes: dict[str, tuple[int, ...]] = {}
-        if isinstance(data, tuple | list) and len(data) == 2 and all(map(_is_array, data)):
-            x, y = data
-            _check_lengths(len(x), len(y))
-            self.count = len(x)
-            self.pieces = ((x[i : i + size], y[i : i + size]) for i in range(0, len(x), size))
-        elif isinstance(data, Iterable):
-            self.pieces = iter(data)
-        else:
-            raise ValueError(
-                "Expected data to be a pair (x, y) of arrays, or an iterable of such pairs, "
-                f"but got {type(data).__name__}."
-            )
-
-    def __iter__(self) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """Pieces of x and y, each with the number of its first row."""
-        held: list[tuple[Tensor, Tensor]] = []
-        start = waiting = 0
-        for piece in self.pieces:
-            x, y = self._convert(piece)
-            while len(x):
-                take = min(self.size - waiting, len(x))
-                held.append((x[:take], y[:take]))
-                waiting += take
-                x, y = x[take:], y[take:]
-                if waiting == self.size:
-                    yield start, *_join(held)
-                    start, waiting, held = start + waiting, 0, []
-        if held:
-            yield start, *_join(held)
-
-    def _convert(self, piece: Any) -> tuple[Tensor, Tensor]:
-        if not isinstance(piece, tuple | list) or len(piece) != 2:
-            length = f" of length {len(piece)}" if isinstance(piece, tuple | list) else ""
-            raise ValueError(
-                "Expected data to give batches that are pairs (x, y) "
-                f"but got {type(piece).__name__}{length}."
-            )
-        x, y = (self._tensor(name, value) for name, value in zip("xy", piece, strict=True))
-        _check_lengths(len(x), len(y), f" in the batch from row {self.seen}")
-        self.seen += len(x)
-        return x, y
-
-    def _tensor(self, name: str, value: Any) -> Tensor:
-        """One side of a piece, with a memory of its own."""
-        if isinstance(value, Tensor):
-            # a loader may fill the same memory again before the piece is used
-            t = value.detach().clone() if self.count is None else value.detach()
-        else:
-            array = np.asarray(value)
-            if array.dtype.kind not in "biufc":
-                raise ValueError(
-                    f"Expected {name} to hold numbers but got {array.dtype}; encode it as numbers."
-                )
-            kind = np.dtype(np.float64) if array.dtype == np.longdouble else array.dtype
-            t = torch.from_numpy(np.array(array, dtype=kind.newbyteorder("=")))
-            _release(value)
-        if t.ndim == 0:
-            raise ValueError(f"Expected {name} to have one sample a row but got a single number.")
-        if self.shapes.setdefault(name, tuple(t.shape[1:])) != tuple(t.shape[1:]):
-            raise ValueError(
-                f"Expected all rows of {name} to have shape {self.shapes[name]} "
-                f"but got {tuple(t.shape[1:])} from row {self.seen} on."
-            )
-        if t.is_floating_point():
-            t = t.to(self.device, self.dtype)
-            bad = ~t.isfinite().flatten(1).all(1) if t.ndim > 1 else ~t.isfinite()
-            if bad.any():
-                raise ValueError(
-                    f"Expected finite {name} but got NaN or infinity, first in row "
-                    f"{self.seen + int(bad.nonzero()[0])}, read as {t.dtype}; "
-                    "drop or impute such rows."
-                )
-        return t.to(self.device)
-
-
-def _is_array(value: object) -> bool:
-    return len(getattr(value, "shape", ())) > 0 and hasattr(value, "__getitem__")
-
-
-def _check_lengths(x: int, y: int, where: str = "") -> None:
-    if x != y:
-        raise ValueError(
-            f"Expected x and y to hold the same number of samples but got {x} and {y}{where}."
-        )
-
-
-def _join(held: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    if len(held) == 1:
-        return held[0]
-    return torch.cat([x for x, _ in held]), torch.cat([y for _, y in held])
-
-
-def _release(array: Any) -> None:
-    """Let the pages of a memory map go that have been read, else they all count as resident.
-
-    Not those of a private copy (mode "c"), where it would undo what was written.
-    """
-    while isinstance(array, np.ndarray) and not isinstance(array, np.memmap):
-        array = array.base
-    mapped, advice = getattr(array, "_mmap", None), getattr(mmap, "MADV_DONTNEED", None)
-    if isinstance(mapped, mmap.mmap) and advice is not None and array.mode in ("r", "r+", "w+"):
-        with suppress(OSError, ValueError):  # a courtesy alone
-            mapped.madvise(advice)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import torch
 
 PROGRAM = """
 import sys, torch
-from mibounds.kernels import concat_scores
+from mibounds.gpu_kernels import concat_scores
 
 device = sys.argv[1]
 for n, m, h in ((70, 45, 37), (3, 130, 64), (64, 64, 1)):
