@@ -17,7 +17,7 @@ SOURCE = ROOT / "src" / "mibounds"
 ORDER = [
     {"distributed", "sums"},
     {"samples", "nn", "pairs", "gpu_kernels"},
-    {"conditionals", "critics", "families", "bounds", "tasks"},
+    {"conditionals", "critics", "families", "bounds", "tasks", "classical"},
     {"densities"},
     {"functional"},
     {"estimators"},

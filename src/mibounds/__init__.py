@@ -4,6 +4,7 @@ samples -> (conditional q(y|x) | critic f(x, y)) -> bound -> nats
 """
 
 from mibounds.tasks import TASKS as TASKS
+from mibounds.classical import *
 from mibounds.conditionals import *
 from mibounds.critics import *
 from mibounds import bounds as bounds
