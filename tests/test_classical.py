@@ -384,13 +384,28 @@ def test_the_ratio_of_mlmi_has_mean_one_over_all_pairs_and_the_largest_likelihoo
             assert dataclasses.replace(ratio, weights=weights).log(*at).mean() < best + 1e-4
 
 
+@pytest.mark.parametrize("columns", [(1, 3), (5, 2)])
+def test_widths_of_mlmi_are_in_units_of_the_distance_between_samples(columns):
+    """The mean of |x - x'|² / 2 s² is 1/2 at width 1, whatever the number of columns."""
+    rng = np.random.default_rng(0)
+    x, y = as_numbers(rng.normal(size=(50, columns[0])), rng.uniform(size=(50, columns[1])))
+    for exponents in kernels._exponents(x, y, x, y):
+        assert exponents.mean() == pytest.approx(-0.5)
+
+
+def test_mlmi_stands_samples_that_no_kernel_reaches():
+    x, y = TASKS["student-3"].sample(2000, 0)
+    assert -0.01 < mb.MLMI()(x, y) < TASKS["student-3"].mutual_information
+
+
 def test_mlmi_chooses_a_width_by_the_samples_left_out():
     x, y = CorrelatedGaussian.from_mutual_information(1, 1.0).sample(400, 0)
     chosen = mb.MLMI()(x, y)
     assert mb.MLMI(widths=(2.0,))(x, y) < chosen - 0.3  # too wide
     noise = torch.randn(400, 5), torch.randn(400, 5)
     assert mb.MLMI(widths=(0.2, 2.0))(*noise) < 0.1  # not the one that overfits
-    assert mb.MLMI(widths=(0.2,), centres=400)(*noise) > 1
+    with pytest.raises(ValueError, match=r"all samples but got \(0.2,\); add wider ones, or tame"):
+        mb.MLMI(widths=(0.2,))(*noise)
 
 
 @pytest.mark.parametrize("columns", [(1, 1), (3, 2), (5, 1)])
@@ -451,6 +466,13 @@ def test_miller_madow_is_one_half_for_each_degree_of_freedom():
     y = np.array([0, 1, 0, 1, 0, 0, 1, 1])
     assert mb.PlugIn("none")(x, y) == pytest.approx(0)
     assert mb.PlugIn("miller-madow")(x, y) == pytest.approx(-(3 - 1) * (2 - 1) / (2 * 8))
+
+
+def test_panzeri_treves_is_miller_madow_where_no_cell_is_empty_by_chance():
+    x, y = np.indices((5, 3)).reshape(2, 15).repeat(40, axis=1)
+    assert mb.PlugIn("panzeri-treves")(x, y) == pytest.approx(mb.PlugIn("miller-madow")(x, y))
+    y = np.where(x == 0, 0, y)  # one row has one cell, and not by chance
+    assert mb.PlugIn("panzeri-treves")(x, y) == pytest.approx(mb.PlugIn("miller-madow")(x, y))
 
 
 @pytest.mark.parametrize(("share", "truth"), [(0.0, 0.0), (0.5, 0.495)])
@@ -533,7 +555,7 @@ def test_constant_columns_are_refused_where_they_have_no_scale(name):
         (mb.Binning(), 30, r"at least 40 samples for two bins in each of 3 columns but got 30"),
         (mb.Binning(bins=4), 30, r"one cell a sample, 30, but got 4 bins .* 3 columns, 64 cells"),
         (mb.PlugIn(), 30, r"discrete x, whose values repeat, but got 30 different ones; use KSG"),
-        (mb.MLMI(widths=(1e-3,)), 30, r"kernels reach every sample but got \(0.001,\); add wider"),
+        (mb.MLMI(widths=(1e-3,)), 30, r"kernels reach all samples but got \(0.001,\); add wider"),
     ],
 )
 def test_too_few_samples_are_refused(estimator, n, message):

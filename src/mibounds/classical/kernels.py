@@ -38,7 +38,8 @@ class KDE(ClassicalEstimator):
     The width h is that which suits a Gaussian of d columns, with d that of the density:
     (4 / (d + 2))^(1 / (d + 4)) n^(-1 / (d + 4)) for "silverman", without the first factor for
     "scott". Both are too wide for what has structure finer than a Gaussian. Kernels of the shape of
-    S make the value invariant to linear maps of x and of y.
+    S make the value invariant to linear maps of x and of y; where tails are so heavy that the
+    variance is infinite, they fit nothing.
 
     Reference: Moon, Rajagopalan and Lall 1995; Silverman 1986, section 4.3.2 (the width); Härdle et
     al. 2004.
@@ -165,10 +166,10 @@ class MLMI(ClassicalEstimator):
             rest, part = _exponents(x[~held], y[~held], u, v), _exponents(x[held], y[held], u, v)
             for i, width in enumerate(self.widths):
                 scores[i] += _fit_ratio(*rest, width, ROUGHLY).log(*part).sum() / n
-        if scores.max() == -math.inf:
+        if scores.max() < -1:  # far worse than r = 1, which needs no kernels
             raise ValueError(
-                f"Expected widths at which kernels reach every sample but got {self.widths}; "
-                "add wider ones."
+                f"Expected widths at which kernels reach all samples but got {self.widths}; "
+                "add wider ones, or tame the tails of the samples."
             )
         width = self.widths[scores.argmax()]
         exponents = _exponents(x, y, x[: self.centres], y[: self.centres])
@@ -188,9 +189,9 @@ class _Ratio:
     def log(
         self, x: Float[np.ndarray, "n centres"], y: Float[np.ndarray, "n centres"]
     ) -> Float[np.ndarray, " n"]:
-        """log r, -inf where no kernel reaches."""
-        with np.errstate(divide="ignore"):
-            return np.log(np.exp((x + y) / self.width**2 - self.log_h) @ self.weights)
+        """log r of each pair."""
+        kernels, log_scale = _scale_rows((x + y) / self.width**2 - self.log_h)
+        return np.log(kernels @ self.weights) + log_scale
 
 
 def _exponents(
@@ -221,12 +222,19 @@ def _fit_ratio(
     """
     mean_x, mean_y = (np.exp(a / width**2).mean(0) for a in (x, y))
     log_h = np.log(mean_x) + np.log(mean_y)
-    kernels = np.exp((x + y) / width**2 - log_h)
+    kernels, _ = _scale_rows((x + y) / width**2 - log_h)  # to which g is invariant
     weights = np.full(len(log_h), 1 / len(log_h))
-    kernels = kernels[kernels.max(1) > 0]  # the others have likelihood 0 whatever the weights
     for _ in range(STEPS):
         gradient = (1 / (kernels @ weights)) @ kernels / len(kernels)
         if gradient.max() - 1 < tolerance:
             break
         weights = weights * gradient
     return _Ratio(width, log_h, weights)
+
+
+def _scale_rows(
+    logs: Float[np.ndarray, "n centres"],
+) -> tuple[Float[np.ndarray, "n centres"], Float[np.ndarray, " n"]]:
+    """Exponentials over the largest in their row, and the logarithm of that: none is lost."""
+    largest = logs.max(1)
+    return np.exp(logs - largest[:, None]), largest
