@@ -214,3 +214,42 @@ def test_shapes_that_are_meant_well_are_taken():
     assert mb.Bernoulli(X, Y).check_y(torch.ones(5, Y, dtype=torch.bool)).dtype == torch.float32
     assert mb.Gaussian(1, 1)(torch.zeros(5)).batch_shape == (5,)
     assert mb.Gaussian(1, 1)(torch.zeros(5, 1, dtype=torch.bfloat16)).mean.dtype == torch.float32
+
+
+@pytest.mark.parametrize("family", REAL + DISCRETE)
+def test_one_marginal_for_all_samples_is_a_marginal_for_each(family):
+    _, y = data(family, dtype=torch.float64)
+    q = family(0, Y).double()
+    q.observe(torch.zeros(N, 0, dtype=torch.float64), y)
+    weights = torch.randn(N, dtype=torch.float64)
+
+    def value_and_gradient(log_prob, n):
+        value = log_prob(q(torch.zeros(n, 0, dtype=torch.float64)), y)
+        return value, torch.autograd.grad(weights @ value, list(q.parameters()))
+
+    one = value_and_gradient(densities.log_prob_same, 1)
+    each = value_and_gradient(densities.log_prob, N)
+    torch.testing.assert_close(one, each, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("shift", [0.0, 100.0])
+def test_a_mixture_of_narrow_components_loses_no_digits_by_products(shift):
+    q = mb.GaussianMixture(0, Y)
+    _, y = data(mb.GaussianMixture)
+    q.observe(torch.zeros(N, 0), y + shift)
+    with torch.no_grad():
+        q.net.constant[q.components * (1 + Y) :] = -8.0
+        y = q(torch.zeros(N, 0)).sample()
+        plain = densities.log_prob(q(torch.zeros(N, 0)), y)
+        products = densities.log_prob_same(q(torch.zeros(1, 0)), y)
+        exact = densities.log_prob(q(torch.zeros(N, 0)), y.double())
+    error = (products - exact).abs().max()
+    assert error <= 2 * (plain - exact).abs().max() + 1e-5
+
+
+def test_one_distribution_for_all_has_to_be_one():
+    p = mb.Gaussian(X, Y)(torch.zeros(5, X))
+    with pytest.raises(ValueError, match=r"shape \(1,\), one .* for all .* batch shape \(5,\)"):
+        densities.log_prob_same(p, torch.zeros(5, Y))
+    with pytest.raises(ValueError, match=r"labels 0 ... 1\) but got y\[2\] = 7"):
+        densities.log_prob_same(mb.Categorical(0, 2)(torch.zeros(1, 0)), torch.tensor([0, 1, 7]))

@@ -2,8 +2,12 @@
 
 import copy
 import importlib.util
+import json
 import math
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,7 +15,7 @@ from torch import nn
 from torch.distributions import Beta, Distribution, Independent
 
 import mibounds as mb
-from mibounds import ensembles
+from mibounds import ensembles, stacks
 from mibounds.ensembles import fit_many
 
 M, X, Y, N = 3, 4, 3, 60
@@ -113,7 +117,7 @@ def test_labels_are_told_from_columns_by_their_shape():
 
 
 def test_blocks_groups_and_larger_batches_than_samples_change_nothing(monkeypatch):
-    monkeypatch.setattr(ensembles, "BLOCK", 20)
+    monkeypatch.setattr(stacks, "BLOCK", 20)
     x, y = samples(5)
     for kwargs in ({}, {"at_once": 1}, {"at_once": 3}, {"batch_size": 500}):
         estimators = make(lambda: mb.MINE(X, Y, 8), m=5)
@@ -353,17 +357,17 @@ def test_an_explosion_is_named_and_the_others_keep_what_they_learnt(at_once):
 def test_a_trial_step_leaves_no_trace():
     x, y = samples()
     many = make(lambda: mb.MINE(X, Y, 8).train())
-    ensemble = ensembles._Ensemble(many, x, y, (False, False), steps=2, lr=1e-2)
-    ensemble.index = torch.randint(N, (2, M, 16))
+    stack = stacks.Stack(many, x, y, (False, False), steps=2, lr=1e-2)
+    stack.index = torch.randint(N, (2, M, 16))
 
     def state():
-        values = [ensemble.vector, ensemble.mean, ensemble.square, ensemble.losses, ensemble.number]
-        return [v.clone() for v in (*values, *ensemble.buffers.values())]
+        values = [stack.vector, stack.mean, stack.square, stack.losses, stack.number]
+        return [v.clone() for v in (*values, *stack.buffers.values())]
 
     before = state()
     for _ in range(3):  # more than there are steps
-        with ensemble.unchanged():
-            ensemble.step()
+        with stack.unchanged():
+            stack.step()
             assert not any(map(torch.equal, state(), before))
         assert all(map(torch.equal, state(), before))
 
@@ -376,11 +380,12 @@ def test_on_a_cpu_only_so_many_are_fitted_at_once_as_fit_its_cache():
     assert size(mb.NWJ(critic=mb.SeparableCritic(20, 20)), 64) >= 64
 
 
-def test_many_at_once_take_less_time(unchecked):
+@pytest.mark.parametrize("name", ["club", "doe"])
+def test_many_at_once_take_less_time(name, unchecked):
     m, steps = 64, 30
     x = torch.randn(2000, 20)
     y = x + torch.randn(2000, 20)
-    many = [mb.CLUB(20, 20, 64) for _ in range(m)]
+    many = [mb.ESTIMATORS[name](20, 20, 64) for _ in range(m)]
 
     def clock(action):
         start = time.perf_counter()
@@ -404,3 +409,18 @@ def test_a_recorded_step_gives_the_same_numbers():
     fit_many(recorded, x, y, steps=50, generators=seeds(), graph=True)
     for a, b in zip(plain, recorded, strict=True):
         torch.testing.assert_close(a.state_dict(), b.state_dict(), rtol=0, atol=1e-8)
+
+
+def test_bench(tmp_path):
+    """The benchmark as a user runs it; test_examples.py has the others."""
+    script = Path(__file__).parents[1] / "benchmarks" / "ensembles.py"
+    subprocess.run(
+        [sys.executable, script, "--device", "cpu", "--quick", "--out", tmp_path], check=True
+    )
+    (path,) = tmp_path.iterdir()
+    result = json.loads(path.read_text())
+    assert path.name == "ensembles_cpu.json"
+    assert result["command"] == "python benchmarks/ensembles.py --device cpu --quick"
+    assert all(row["ratio"] > 0 and row["deviation"] <= 1e-8 for row in result["rows"])
+    assert result["acceptance"][-1]["holds"]
+    assert str(tmp_path) not in path.read_text()

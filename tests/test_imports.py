@@ -21,7 +21,7 @@ ORDER = [
     {"densities"},
     {"functional"},
     {"estimators"},
-    {"estimation", "rows"},
+    {"estimation", "rows", "stacks"},
     {"ensembles", "evaluation"},
 ]
 

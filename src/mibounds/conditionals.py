@@ -93,8 +93,8 @@ class Conditional(nn.Module, ABC):
 
     def _scale(self, raw: Tensor) -> Tensor:
         # A constant column keeps variance 1: it says nothing, and must not run to the limit.
-        log_variance = soft_limit(raw, LOG_VARIANCE_LIMIT) * self.y_standard.varies
-        return self.y_standard.scale * (0.5 * log_variance).exp()
+        half_log_variance = soft_limit(raw, LOG_VARIANCE_LIMIT) * (0.5 * self.y_standard.varies)
+        return self.y_standard.scale * half_log_variance.exp()
 
 
 class Gaussian(Conditional):

@@ -69,6 +69,36 @@ def log_prob(p: Distribution, y: Shaped[Tensor, "n *event"]) -> Float[Tensor, " 
     return _log_prob(p, y)
 
 
+def log_prob_same(p: Distribution, y: Shaped[Tensor, "n *event"]) -> Float[Tensor, " n"]:
+    """Log-density of each sample under one Distribution, log p(y_i).
+
+    A mixture of K diagonal Gaussians takes a product of matrices instead of N K D differences.
+
+    Args:
+        p: Distribution of batch shape (1,).
+        y: samples.
+
+    Returns:
+        Nats.
+
+    Example:
+        >>> log_prob_same(Normal(torch.zeros(1), 1.0), torch.tensor([0.0, 1.0]))
+        tensor([-0.9189, -1.4189])
+    """
+    check_distribution(p, y, batch_size=1)
+    if type(p) is MixtureSameFamily:
+        base, joined = unwrap(p.component_distribution)
+        if type(base) is Normal and joined == 1:
+            normal = Normal(base.loc[0], base.scale[0], validate_args=False)
+            centre = find_centre(y, Batch(len(y)))
+            product = log_prob_pairs_product(Independent(normal, 1, validate_args=False), centre)
+            assert product is not None
+            parts, rows = product
+            log_p = categorical_log_probs(p.mixture_distribution)
+            return (log_p.T + parts(y, *rows)).logsumexp(0)
+    return log_prob_pairs(p, y).squeeze(0)
+
+
 def log_prob_pairs(p: Distribution, y: Shaped[Tensor, "m *event"]) -> Float[Tensor, "n m"]:
     """Log-density of every sample under every conditional, [i, j] = log p(y_j|x_i).
 
@@ -233,19 +263,21 @@ def is_discrete(p: Distribution) -> bool:
     return support is not None and support.is_discrete
 
 
-def check_distribution(p: Distribution, y: Tensor) -> None:
-    """Check that p is a conditional for just these samples y."""
+def check_distribution(p: Distribution, y: Tensor, batch_size: int | None = None) -> None:
+    """Check that p is a conditional for just these samples y, or has the batch size given."""
     if not isinstance(p, Distribution):
         raise ValueError(
             "Expected the conditional to give a torch.distributions.Distribution "
             f"but got {type(p).__name__}."
         )
     name = type(p).__name__
-    if tuple(p.batch_shape) != (len(y),):
+    n = len(y) if batch_size is None else batch_size
+    if tuple(p.batch_shape) != (n,):
         extra = len(p.batch_shape) - 1
         hint = f"; wrap it as Independent(p, {extra})" if extra > 0 else ""
+        whose = "each sample" if batch_size is None else "all samples"
         raise ValueError(
-            f"Expected a Distribution with batch shape ({len(y)},), one element for each sample, "
+            f"Expected a Distribution with batch shape ({n},), one element for {whose}, "
             f"but got {name} with batch shape {tuple(p.batch_shape)}{hint}."
         )
     if tuple(y.shape[1:]) != tuple(p.event_shape):

@@ -14,7 +14,7 @@ from torch.distributions import Distribution
 from mibounds import bounds, functional
 from mibounds.bounds import Draw, Negatives
 from mibounds.conditionals import Bernoulli, Categorical, Conditional, Gaussian, GaussianMixture
-from mibounds.densities import check_distribution, log_prob
+from mibounds.densities import check_distribution, log_prob, log_prob_same
 from mibounds.nn import Hidden, check_size, dims_or_part
 from mibounds.pairs import check_negatives
 from mibounds.samples import check_pair, check_shapes
@@ -286,11 +286,11 @@ class VUB(ConditionalEstimator):
     ) -> Float[Tensor, ""]:
         p, y = self._distribution(x, y)
         if isinstance(self.marginal, Conditional):
-            r, z = _at_nothing(self.marginal, y)
-            if self.form == "sampled":
-                batch = check_pair(x, y, group)
-                return bounds.vub(log_prob(p, y), log_prob(r, z), batch)
-            return functional.vub(p, r=r, group=group)
+            if self.form == "kl":
+                r = self.marginal(_nothing(self.marginal, len(y)))
+                return functional.vub(p, r=r, group=group)
+            batch = check_pair(x, y, group)
+            return bounds.vub(log_prob(p, y), _log_marginal(self.marginal, y), batch)
         return functional.vub(p, y if self.form == "sampled" else None, self.marginal, group=group)
 
     def learning_loss(
@@ -399,7 +399,7 @@ class DoE(ConditionalEstimator):
         """The estimate on a batch of samples, in nats."""
         batch = check_pair(x, y, group)
         p, y = self._distribution(x, y)
-        return bounds.doe(log_prob(p, y), log_prob(*_at_nothing(self.marginal, y)), batch)
+        return bounds.doe(log_prob(p, y), _log_marginal(self.marginal, y), batch)
 
     def learning_loss(
         self,
@@ -432,13 +432,14 @@ def _refuse_marginal(marginal: object) -> NoReturn:
     )
 
 
-def _at_nothing(marginal: Conditional, y: Tensor) -> tuple[Distribution, Tensor]:
-    """The learnt marginal as a Distribution with batch shape (n,), and y in its own shape."""
-    return marginal(_nothing(marginal, y)), marginal.check_y(y)
+def _nothing(marginal: Conditional, n: int) -> Tensor:
+    """As many x's of a conditional on nothing."""
+    return marginal.x_standard.mean.new_zeros(n, 0)
 
 
-def _nothing(marginal: Conditional, y: Tensor) -> Tensor:
-    return marginal.x_standard.mean.new_zeros(len(y), 0)
+def _log_marginal(marginal: Conditional, y: Tensor) -> Tensor:
+    """Log r(y_i) of the learnt marginal: one Distribution, made once, for all samples."""
+    return log_prob_same(marginal(_nothing(marginal, 1)), marginal.check_y(y))
 
 
 def _marginal_loss(
@@ -447,5 +448,5 @@ def _marginal_loss(
     """Negative log-likelihood of the learnt marginal, which is let see y while it trains."""
     batch = check_pair(y, y, group)
     if training:
-        marginal.observe(_nothing(marginal, y), y, batch)
-    return -batch.mean(log_prob(*_at_nothing(marginal, y)))
+        marginal.observe(_nothing(marginal, len(y)), y, batch)
+    return -batch.mean(_log_marginal(marginal, y))
