@@ -1,59 +1,359 @@
+"""From samples to an Estimate."""
+
+import json
+import math
+import warnings
+
+import numpy as np
 import pytest
 import torch
+from torch.utils.data import TensorDataset
 
 import mibounds as mb
-from mibounds.tasks import Gaussian
+from mibounds.columns import as_columns
+from mibounds.estimation import default_methods, estimate
 
-TASK = Gaussian.dense(x_dim=3, y_dim=2, correlation=0.6)
-
-
-def test_a_fitted_estimator_measures_held_out_samples():
-    x, y = TASK.sample(6000, generator=0)
-    estimator = mb.DoE(conditional=mb.FullGaussian(3, 2), marginal=mb.FullGaussian(0, 2))
-    g = torch.Generator().manual_seed(0)
-    history = mb.fit(estimator, x[:3000], y[:3000], steps=500, generator=g)
-    assert len(history) == 50
-    assert history[-1] < history[0]
-    value = estimator(x[3000:], y[3000:]).item()
-    assert value == pytest.approx(TASK.mutual_information, abs=0.05)
+rng = np.random.default_rng(7)
+FAST = {"budget": "fast"}
 
 
-def test_the_same_seed_gives_the_same_fit():
-    x, y = TASK.sample(500, generator=0)
-
-    def value():
-        torch.manual_seed(1)
-        estimator = mb.NWJ(3, 2)
-        mb.fit(estimator, x, y, steps=20, generator=torch.Generator().manual_seed(2))
-        return estimator(x, y)
-
-    assert value() == value()
+def normal(*shape):
+    return rng.normal(size=shape)
 
 
-def test_the_mode_is_put_back_and_every_step_is_reported():
-    x, y = TASK.sample(50, generator=0)
-    estimator = mb.CLUB(3, 2).eval()
+def gaussian(n=600, seed=0, x_dim=3, y_dim=2, noise=1.0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, x_dim))
+    return x, x[:, :y_dim] + noise * rng.normal(size=(n, y_dim))
+
+
+def codes_of(result):
+    return {a.code for a in result.warnings}
+
+
+@pytest.mark.parametrize("name", [*mb.ESTIMATORS, *mb.CLASSICAL, "bridge"])
+def test_every_method_by_name(name):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 2))
+    if name == "plug_in":
+        y = (x[:, 0] > 0) + 0
+        x = np.sign(x[:, :1] + 0.5 * rng.normal(size=(400, 1)))
+    else:
+        y = x[:, :1] + 0.7 * rng.normal(size=(400, 1))
+        x = x[:, :1] if name == "binning" else x
+    result = estimate(x, y, methods=name, folds=2, **FAST)
+    row = result.rows[0]
+    assert row.method == result.method == name
+    assert result.nats == row.nats
+    assert math.isfinite(row.nats)
+    assert row.error > 0
+    assert result.interval[0] < result.nats < result.interval[1]
+    json.loads(result.to_json())
+
+
+def test_the_interval_covers_the_truth_about_as_often_as_it_says():
+    hits = 0
+    for seed in range(60):
+        x, y = gaussian(300, seed)
+        result = estimate(x, y, methods="gaussian_copula", level=0.8)
+        hits += result.interval[0] < math.log(2) < result.interval[1]
+    assert 38 <= hits <= 57  # 48 of 60 in the mean
+
+
+def test_forms_of_the_same_samples_give_the_same_number():
+    x, y = gaussian(200)
+    values = {
+        round(estimate(a, b, **FAST).nats, 5)
+        for a, b in (
+            (x, y),
+            (torch.tensor(x), torch.tensor(y)),
+            (x.tolist(), y.tolist()),
+            (TensorDataset(torch.tensor(x), torch.tensor(y)), None),
+        )
+    }
+    assert len(values) == 1
+
+
+def test_normal_scores_make_monotone_maps_irrelevant():
+    x, y = gaussian(400)
+    same = estimate(np.exp(x), y**3, **FAST)
+    assert same.nats == pytest.approx(estimate(x, y, **FAST).nats, abs=1e-6)
+    raw = estimate(np.exp(3 * x), y**3, normal_scores=False, methods="gaussian")
+    assert raw.nats < same.nats - 0.1
+
+
+def test_seeds_decide():
+    x, y = gaussian(400)
+    y = y + x[:, :2] ** 2
+    a, b, c = (estimate(x, y, seed=s, **FAST).nats for s in (0, 0, 1))
+    assert a == b != c
+
+
+def test_the_global_state_of_random_numbers_is_left_alone():
+    x, y = gaussian(300)
+    torch.manual_seed(5)
+    before = torch.get_rng_state(), np.random.get_state()[1]  # noqa: NPY002
+    estimate(x, y, methods=["bridge", "infonce"], folds=2, **FAST)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert (np.random.get_state()[1] == before[1]).all()  # noqa: NPY002
+
+
+def test_labels():
+    rng = np.random.default_rng(1)
+    y = rng.integers(0, 3, 900)
+    x = np.eye(3)[y] + 0.05 * rng.normal(size=(900, 3))
+    result = estimate(x, y, **FAST)
+    assert result.nats == pytest.approx(math.log(3), abs=0.08)
+    for method in ("club", "ba", "infonce", "doe", "vub", "l1out"):
+        value = estimate(x, y, methods=method, folds=2, **FAST).nats
+        assert math.isfinite(value)
+    text = estimate(x, np.array(["a", "b", "c"])[y], **FAST)
+    assert text.nats == pytest.approx(result.nats, abs=1e-6)
+
+
+def test_conditional_information():
+    rng = np.random.default_rng(2)
+    z = rng.normal(size=(1500, 1))
+    x, y = z + rng.normal(size=(1500, 2)), z + rng.normal(size=(1500, 1))
+    assert estimate(x, y, **FAST).nats > 0.15
+    assert estimate(x, y, given=z, **FAST).nats == pytest.approx(0, abs=0.03)
+    ba = estimate(x, y, given=z, methods="ba", folds=2, **FAST)
+    assert ba.nats == pytest.approx(0, abs=0.12)
+    assert ba.rows[0].bound == "neither"
+
+
+def test_the_default_by_kind_and_width():
+    def names(x, y, given=None):
+        sides = [None if s is None else as_columns("s", s) for s in (x, y, given)]
+        return default_methods(*sides)
+
+    rng = np.random.default_rng(0)
+    wide, one = rng.normal(size=(400, 4)), rng.normal(size=(400, 1))
+    label = np.arange(400) % 3
+    assert names(wide, one) == ["bridge"]
+    assert names(one, one) == ["ksg", "bridge"]
+    assert names(one, label) == ["ksg_mixed", "bridge"]
+    assert names(label, label) == ["plug_in", "bridge"]
+    assert names(one, one, wide) == ["bridge"]
+
+
+def test_bracket():
+    x, y = gaussian(1500)
+    result = estimate(x, y, **FAST)
+    sides = {row.method: row.bound for row in result.rows}
+    assert sides["bridge-infonce"] == "lower"
+    assert sides["bridge-l1out"] == sides["bridge-club"] == "upper"
+    assert result.lower <= result.upper
+    assert result.lower < result.nats + 0.1
+
+
+def test_blocks_widen_the_interval_of_dependent_rows():
+    rng = np.random.default_rng(3)
+    noise = rng.normal(size=(2, 4000))
+    for t in range(1, 4000):
+        noise[:, t] += 0.95 * noise[:, t - 1]
+    x, y = noise[0], noise[0] + noise[1]
+    alone = estimate(x, y, methods="gaussian_copula")
+    runs = estimate(x, y, methods="gaussian_copula", block=100)
+    assert runs.nats == alone.nats
+    width = [np.diff(r.interval)[0] for r in (alone, runs)]
+    assert width[1] > 2 * width[0]
+    with pytest.raises(ValueError, match="at least 2 blocks"):
+        estimate(x, y, methods="gaussian_copula", block=3000)
+
+
+@pytest.mark.parametrize("method", ["bridge", "ksg", "club"])
+def test_permutations_tell_dependence_from_none(method):
+    x, y = gaussian(400, 4, 1, 1)
+    result = estimate(x, y, methods=method, folds=2, permutations=39, **FAST)
+    assert result.p_value == 1 / 40
+    assert len(result.null) == 39
+    none = estimate(
+        x,
+        np.random.default_rng(9).normal(size=400),
+        methods=method,
+        folds=2,
+        permutations=19,
+        **FAST,
+    )
+    assert none.p_value > 1 / 20
+
+
+def test_p_values_of_independent_variables_are_uniform():
+    """200 seeds; the largest distance to the uniform distribution function, 1 % level."""
+    p = []
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        x, y = rng.normal(size=(60, 2)), rng.normal(size=(60, 1))
+        p.append(estimate(x, y, permutations=39, seed=seed, **FAST).p_value)
+    p = np.sort(p)
+    grid = np.arange(1, 41) / 40
+    distance = np.abs(np.searchsorted(p, grid, side="right") / len(p) - grid).max()
+    assert distance < 1.63 / math.sqrt(200)
+
+
+def test_intervals_of_independent_variables_cover_zero():
+    hits = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        result = estimate(rng.normal(size=(200, 3)), rng.normal(size=(200, 2)), **FAST)
+        hits += result.interval[0] <= 0 <= result.interval[1]
+    assert hits >= 35
+
+
+def test_progress_goes_from_start_to_end():
     seen = []
-    mb.fit(estimator, x, y, steps=7, on_step=lambda step, loss: seen.append((step, loss)))
-    assert not estimator.training
-    assert [step for step, _ in seen] == list(range(7))
-    assert all(isinstance(loss, float) for _, loss in seen)
+    x, y = gaussian(300)
+    estimate(
+        x,
+        y,
+        methods=["bridge", "club"],
+        folds=2,
+        permutations=3,
+        progress=lambda part, word: seen.append((part, word)),
+        **FAST,
+    )
+    parts = [p for p, _ in seen]
+    assert parts == sorted(parts)
+    assert parts[0] == 0
+    assert parts[-1] == 1
+    assert {w for _, w in seen} == {"bridge", "club", "permutations"}
 
 
-def test_values_that_are_no_numbers_are_refused_before_anything_is_fitted():
-    x, y = TASK.sample(50, generator=0)
-    x[7, 1] = float("nan")
-    y[3] = float("inf")
-    estimator = mb.CLUB(3, 2)
-    before = {k: v.clone() for k, v in estimator.state_dict().items()}
-    with pytest.raises(ValueError, match=r"finite x but got NaN .* 1 of 50 rows, first in row 7"):
-        mb.fit(estimator, x, y)
-    with pytest.raises(ValueError, match=r"finite y but got NaN .* first in row 3; drop or impute"):
-        mb.fit(estimator, x.nan_to_num(), y)
-    assert all((v == before[k]).all() for k, v in estimator.state_dict().items())
+def test_history_has_both_curves():
+    x, y = gaussian(500)
+    result = estimate(x, y, methods="infonce", folds=2, **FAST)
+    assert {p.fold for p in result.history} == {0, 1}
+    assert all(math.isfinite(p.held_out) and math.isfinite(p.loss) for p in result.history)
 
 
-def test_a_fit_that_explodes_says_so():
-    x, y = TASK.sample(500, generator=0)
-    with pytest.raises(FloatingPointError, match=r"finite learning loss but got .* lower lr"):
-        mb.fit(mb.NWJ(3, 2), x, y, steps=200, lr=1e4)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"methods": "guess"}, "methods among .* but got 'guess'"),
+        ({"methods": []}, "at least one method"),
+        ({"budget": "huge"}, 'budget "default" or "fast"'),
+        ({"level": 1.5}, "level between 0 and 1"),
+        ({"folds": 1}, "2 to 50 folds but got 1"),
+        ({"permutations": -1}, "permutations >= 0"),
+        ({"block": 0}, "block >= 1"),
+        ({"y": None}, "Expected y, or a Dataset"),
+        ({"y": np.zeros((99, 2))}, "y to vary"),
+        ({"y": normal(99, 2)}, "as many rows of y as of x but got 99 and 100"),
+        ({"x": normal(10, 2), "y": normal(10)}, "at least 20 rows but got 10"),
+        ({"given": normal(100), "permutations": 5}, "no permutations together with given"),
+        ({"given": normal(100), "methods": "ksg"}, "no given for ksg"),
+        ({"y": np.arange(100) % 2, "methods": "ksg"}, "continuous columns for ksg"),
+        ({"methods": "plug_in"}, "discrete columns for plug_in"),
+        (
+            {"y": np.stack([np.arange(100) % 2, normal(100)], 1), "methods": "club"},
+            "y of one kind for club",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_what_makes_no_sense_is_refused(change, message):
+    options = {"x": normal(100, 2), "y": normal(100), **change}
+    x, y = options.pop("x"), options.pop("y")
+    with pytest.raises(ValueError, match=message):
+        estimate(x, y, **options)
+
+
+# Diagnostics: each is triggered, and silent where all is well.
+
+
+def test_nothing_to_say_of_good_samples():
+    x, y = gaussian(2000)
+    assert codes_of(estimate(x, y, **FAST)) == set()
+
+
+def test_advice_few_samples():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 5))
+    assert "few-samples" in codes_of(estimate(x, x[:, :2] + rng.normal(size=(60, 2)), **FAST))
+
+
+def test_advice_duplicated_rows():
+    x, y = gaussian(300)
+    result = estimate(np.tile(x, (2, 1)), np.tile(y, (2, 1)), methods="gaussian")
+    assert "duplicated-rows" in codes_of(result)
+
+
+def test_advice_ties():
+    x, y = gaussian(400)
+    x[:100, 0] = 0.0
+    result = estimate(x, y, methods="gaussian")
+    (advice,) = [a for a in result.warnings if a.code == "ties"]
+    assert "Column 0 of x" in advice.message
+    assert "25%" in advice.message
+
+
+@pytest.mark.parametrize("function", [lambda x: 2 * x + 1, np.square, lambda x: np.sin(3 * x)])
+def test_advice_deterministic(function):
+    x = np.random.default_rng(0).normal(size=(2000, 1))
+    assert "deterministic" in codes_of(estimate(x, function(x), methods="binning"))
+    noisy = function(x) + 0.1 * np.random.default_rng(1).normal(size=x.shape)
+    assert "deterministic" not in codes_of(estimate(x, noisy, methods="binning"))
+
+
+def test_advice_nothing_is_predicted():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(800, 3)), rng.normal(size=(800, 2))
+    for method in ("bridge", "club"):
+        result = estimate(x, y, methods=method, folds=2, **FAST)
+        assert "q-no-better-than-marginal" in codes_of(result), method
+
+
+def test_advice_infonce_ceiling():
+    x = np.random.default_rng(0).normal(size=(300, 10))
+    y = x + 0.05 * np.random.default_rng(1).normal(size=(300, 10))
+    assert "infonce-ceiling" in codes_of(estimate(x, y, methods="infonce", folds=2))
+
+
+def test_advice_variance_exploding():
+    x = np.random.default_rng(0).normal(size=(600, 8))
+    y = x + 0.1 * np.random.default_rng(1).normal(size=(600, 8))
+    assert "variance-exploding" in codes_of(estimate(x, y, methods="nwj", folds=3))
+
+
+def test_advice_log_variance_limit():
+    x = np.random.default_rng(0).normal(size=(400, 2))
+    row = mb.Row("club", "upper", "", 1.0, 0.1, 0.0)
+    from torch.distributions import Independent, Normal
+
+    from mibounds.diagnostics import look_at_estimator, worth_of
+
+    y = torch.tensor(x, dtype=torch.float32)
+    stuck = Independent(Normal(y, math.exp(-7.4)), 1)
+    worth = worth_of(stuck, y, stuck.log_prob(y).mean().item())
+    assert worth["at_limit"] == 1
+    assert "log-variance-limit" in {a.code for a in look_at_estimator(row, [worth], [1.0], 100)}
+
+
+def test_advice_scale_limit():
+    shares = rng.normal(3, 1, 3000)
+    assert {a.code for a in look_at_bridge(Bridge(3.0, shares, narrow=0.5), 3000)} == {
+        "scale-limit"
+    }
+    assert look_at_bridge(Bridge(3.0, shares), 3000) == []
+
+
+def test_advice_upper_under_lower():
+    low = mb.Row("infonce", "lower", "", 2.0, 0.01, 0.0)
+    high = mb.Row("l1out", "upper", "", 1.0, 0.01, 0.0)
+    assert [a.code for a in look_at_rows([low, high])] == ["upper-under-lower"]
+    assert look_at_rows([high, mb.Row("infonce", "lower", "", 1.01, 0.01, 0.0)]) == []
+
+
+def test_advice_subsampled(monkeypatch):
+    monkeypatch.setitem(mb.estimation.MOST, "ksg", 200)
+    x, y = gaussian(500, 0, 1, 1)
+    assert "subsampled" in codes_of(estimate(x, y, methods="ksg"))
+
+
+def test_every_advice_says_what_to_do():
+    rng = np.random.default_rng(0)
+    with warnings.catch_warnings():
+        result = estimate(rng.normal(size=(50, 6)), rng.normal(size=(50, 3)), **FAST)
+    assert result.warnings
+    assert all(a.message and a.remedy for a in result.warnings)

@@ -15,14 +15,17 @@ SOURCE = ROOT / "src" / "mibounds"
 
 # Imports go downwards: from a line to the lines above it, or within a line to what is named in it.
 ORDER = [
-    {"distributed", "sums"},
-    {"samples", "nn", "pairs", "gpu_kernels"},
-    {"conditionals", "critics", "families", "bounds", "tasks", "classical"},
+    {"distributed", "sums", "plots"},
+    {"samples", "nn", "pairs", "gpu_kernels", "columns", "tables", "estimates"},
+    {"conditionals", "critics", "families", "bounds", "tasks", "classical", "report"},
     {"densities"},
     {"functional"},
     {"estimators"},
-    {"estimation", "rows", "stacks"},
-    {"ensembles", "evaluation"},
+    {"fitting", "rows", "stacks"},
+    {"ensembles", "evaluation", "bridges"},
+    {"diagnostics"},
+    {"estimation"},
+    {"cli"},
 ]
 
 

@@ -10,8 +10,10 @@ from mibounds.critics import *
 from mibounds import bounds as bounds
 from mibounds.functional import *
 from mibounds.estimators import *
-from mibounds.estimation import *
+from mibounds.fitting import *
 from mibounds.ensembles import *
 from mibounds.evaluation import *
+from mibounds.estimates import *
+from mibounds.estimation import *
 
 __version__ = "0.1.0"

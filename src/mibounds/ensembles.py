@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from mibounds.conditionals import Bernoulli, Categorical
 from mibounds.critics import BilinearCritic, SeparableCritic
 from mibounds.densities import check_distribution
-from mibounds.estimation import fit
 from mibounds.estimators import CriticEstimator, Estimator
+from mibounds.fitting import fit
 from mibounds.nn import check_size
 from mibounds.samples import check_finite, check_pair
 from mibounds.stacks import Stack, draw_batches

@@ -1,92 +1,530 @@
-"""Exit 1 of the flow, a number: fit an estimator to samples."""
+"""Exit 1 of the flow, a number: from samples to nats, with an interval and a word on its worth."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset
 
-from mibounds.estimators import Estimator
-from mibounds.samples import check_finite, check_pair
+from mibounds import bridges, diagnostics
+from mibounds.bridges import Effort, measure_bridge
+from mibounds.classical import CLASSICAL
+from mibounds.columns import Columns, as_columns, split_dataset
+from mibounds.conditionals import Categorical
+from mibounds.densities import log_prob
+from mibounds.estimates import Advice, Estimate, Point, Row
+from mibounds.estimators import ESTIMATORS, ConditionalEstimator, Estimator
+from mibounds.fitting import fit
 
 if TYPE_CHECKING:
-    from jaxtyping import Shaped
+    from jaxtyping import Float
 
-__all__ = ["fit"]
+__all__ = ["estimate"]
+
+FEWEST = 20  # rows
+MEETING = 2048  # rows that are evaluated together, where all pairs meet
+EFFORTS = {
+    "default": Effort(),
+    "fast": Effort(folds=2, members=1, steps=300, hidden=(64, 64), components=8, patience=100),
+}
+MOST = {"ksg": 20_000, "ksg_mixed": 20_000, "kde": 5_000, "mlmi": 5_000}  # rows worth the time
+LOW = 3  # columns in all for which neighbours are better than models
 
 
-def fit(
-    estimator: Estimator,
-    x: Shaped[Tensor, "n *x"],
-    y: Shaped[Tensor, "n *y"],
+@dataclass
+class _Outcome:
+    """What one method found: rows of the result, and what the interval is made of."""
+
+    rows: list[Row]
+    error: float | None
+    how: str
+    history: list[Point] = field(default_factory=list)
+    advice: list[Advice] = field(default_factory=list)
+
+
+@dataclass
+class _Problem:
+    """The samples and the settings that every method shares."""
+
+    x: Columns
+    y: Columns
+    given: Columns | None
+    folds: list[np.ndarray]
+    effort: Effort
+    block: int
+    seed: int
+    device: torch.device
+    report: Callable[[float], None]
+
+    @property
+    def n(self) -> int:
+        return len(self.x)
+
+
+def estimate(
+    x: Any,
+    y: Any = None,
     *,
-    steps: int = 1000,
-    batch_size: int = 128,
-    lr: float = 3e-3,
-    generator: torch.Generator | None = None,
-    on_step: Callable[[int, float], None] | None = None,
-) -> list[float]:
-    """Fit an estimator's conditional or critic by Adam on random batches.
+    given: Any = None,
+    methods: str | Sequence[str] = "default",
+    x_kinds: Sequence[str] | str | None = None,
+    y_kinds: Sequence[str] | str | None = None,
+    normal_scores: bool = True,
+    budget: Literal["default", "fast"] = "default",
+    folds: int | None = None,
+    level: float = 0.95,
+    permutations: int = 0,
+    block: int = 1,
+    seed: int = 0,
+    device: str | torch.device | None = None,
+    progress: Callable[[float, str], None] | None = None,
+) -> Estimate:
+    """Estimate the mutual information of x and y from samples.
 
-    The rate falls to zero along a cosine. Evaluate the fitted estimator on *other* samples than
-    these. An estimator with nothing to learn is left as it is.
+    By default the Gaussian copula with learned corrections (`mibounds.bridges`), or neighbours in
+    few columns, or counts of labels; with a lower and an upper side beside it. Every row is
+    evaluated by models that have not seen it.
 
     Args:
-        estimator: what to fit, in place; it is in training mode meanwhile.
-        x: samples.
-        y: samples.
-        steps: number of batches.
-        batch_size: samples a batch.
-        lr: rate at the start.
-        generator: source of the batches; torch's global one if left out.
-        on_step: called after each step with its number and the loss (which costs a look at the
-            value in every step).
+        x: one sample a row: array, tensor, data frame, series; or a Dataset of pairs, without y.
+        y: likewise.
+        given: for the conditional mutual information I(x; y | given).
+        methods: "default", or names of `ESTIMATORS`, `CLASSICAL` or "bridge"; the first is the one
+            whose value counts.
+        x_kinds: "continuous" or "discrete", for all or each of the columns; recognised if left out.
+        y_kinds: likewise.
+        normal_scores: map each continuous column through its ranks to a standard normal, which
+            leaves the mutual information as it is.
+        budget: "default" for a minute or two, "fast" for seconds.
+        folds: parts of the data for cross-fitting.
+        level: of the interval.
+        permutations: of y, for a p-value of independence; 0 for none.
+        block: rows that depend on each other, for time series: folds, errors and permutations
+            keep runs of so many rows together.
+        seed: of folds, fits and permutations.
+        device: where to fit; the CPU if left out.
+        progress: called with the part that is done, and a word.
 
     Returns:
-        The learning loss every 10 steps.
+        The estimate, in nats.
+
+    Raises:
+        ValueError: for samples or settings that make no sense, with what to do.
 
     Example:
-        >>> import mibounds as mb
-        >>> g = torch.Generator().manual_seed(0)
-        >>> x = torch.randn(512, 3, generator=g)
-        >>> history = fit(mb.CLUB(3, 2), x, x[:, :2], steps=50, generator=g)
-        >>> history[-1] < history[0]
+        >>> rng = np.random.default_rng(0)
+        >>> x = rng.normal(size=(500, 3))
+        >>> result = estimate(x, x[:, :2] + rng.normal(size=(500, 2)), budget="fast")
+        >>> round(result.nats, 1)
+        0.7
+        >>> result.interval[0] < math.log(2) < result.interval[1]
         True
     """
-    n = check_pair(x, y).size
-    check_finite("x", x)
-    check_finite("y", y)
-    parameters = [p for p in estimator.parameters() if p.requires_grad]
-    if not parameters:
-        return []
-    optimizer = torch.optim.Adam(parameters, lr=lr)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    training = estimator.training
-    estimator.train()
-    history: list[float] = []
-    where = generator.device if generator is not None else x.device
-    try:
-        for step in range(steps):
-            i = torch.randint(n, (min(batch_size, n),), generator=generator, device=where)
-            i = i.to(x.device)
-            loss = estimator.learning_loss(x[i], y[i])
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            optimizer.step()
-            schedule.step()
-            if step % 10 == 0 or step == steps - 1 or on_step is not None:
-                value = loss.item()
-                if not value - value == 0:  # NaN or infinite
-                    raise FloatingPointError(
-                        f"Expected a finite learning loss but got {value} in step {step}; "
-                        "lower lr, or look for extreme values in x and y."
-                    )
-                if step % 10 == 0:
-                    history.append(value)
-                if on_step is not None:
-                    on_step(step, value)
-    finally:
-        estimator.train(training)
-    return history
+    start = time.perf_counter()
+    if budget not in EFFORTS:
+        raise ValueError(f'Expected a budget "default" or "fast" but got {budget!r}.')
+    if not 0 < level < 1:
+        raise ValueError(f"Expected a level between 0 and 1 but got {level}.")
+    for name, value, least in (("permutations", permutations, 0), ("block", block, 1)):
+        if value < least:
+            raise ValueError(f"Expected {name} >= {least} but got {value}.")
+    x, y, z = _read(x, y, given, x_kinds, y_kinds)
+    effort = EFFORTS[budget]
+    if folds is not None:
+        if not 2 <= folds <= len(x) // 2:
+            raise ValueError(f"Expected 2 to {len(x) // 2} folds but got {folds}.")
+        effort = replace(effort, folds=folds)
+    if permutations and z is not None:
+        raise ValueError(
+            "Expected no permutations together with given: permuting y would break its relation to "
+            "what is given as well."
+        )
+    advice = diagnostics.look_at_samples(x, y, z)
+    if normal_scores:
+        x, y, z = (None if c is None else c.scored() for c in (x, y, z))
+    assert x is not None
+    assert y is not None
+    names, word = _choose(methods, x, y, z)
+    done = 0.0
+
+    def report(part: float) -> None:
+        if progress is not None:
+            progress((done + part) / (len(names) + bool(permutations)), word)
+
+    problem = _Problem(
+        x,
+        y,
+        z,
+        _fold(len(x), effort.folds, block, seed),
+        effort,
+        block,
+        seed,
+        torch.device(device or "cpu"),
+        report,
+    )
+    outcomes: list[_Outcome] = []
+    for name in names:
+        word = name
+        report(0.0)
+        outcomes.append(_measure(name, problem))
+        done += 1
+    null: tuple[float, ...] = ()
+    p_value = None
+    if permutations:
+        word = "permutations"
+        value, null = _permute(names[0], problem, permutations)
+        p_value = (1 + sum(v >= value for v in null)) / (1 + permutations)
+    report(0.0 if permutations == 0 else 1.0)
+    first = outcomes[0]
+    rows = tuple(row for outcome in outcomes for row in outcome.rows)
+    lower = max((r.nats for r in rows if r.bound == "lower"), default=None)
+    # An upper bound that lies under the value has lost its condition.
+    uppers = [r for r in rows if r.bound == "upper"]
+    held = [r.nats for r in uppers if r.nats > rows[0].nats - 3 * math.hypot(*_errors(r, rows[0]))]
+    upper = min(held, default=None)
+    advice += [a for outcome in outcomes for a in outcome.advice]
+    advice += diagnostics.look_at_rows(rows)
+    quantile = torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64)).item()
+    nats, error = first.rows[0].nats, first.error
+    width = quantile * error if error is not None else math.nan
+    return Estimate(
+        nats=nats,
+        interval=(nats - width, nats + width),
+        level=level,
+        interval_method=first.how,
+        lower=lower,
+        upper=upper,
+        method=names[0],
+        rows=rows,
+        history=tuple(p for outcome in outcomes for p in outcome.history),
+        warnings=tuple({a.code: a for a in advice}.values()),
+        p_value=p_value,
+        null=null,
+        n=len(x),
+        x_dim=x.width,
+        y_dim=y.width,
+        seed=seed,
+        seconds=time.perf_counter() - start,
+        config={
+            "methods": names,
+            "budget": budget,
+            "normal_scores": normal_scores,
+            "block": block,
+            "permutations": permutations,
+            "given": 0 if z is None else z.width,
+            "x_kinds": list(x.kinds),
+            "y_kinds": list(y.kinds),
+            **asdict(effort),
+            "torch": torch.__version__,
+        },
+    )
+
+
+def _read(
+    x: Any, y: Any, given: Any, x_kinds: Any, y_kinds: Any
+) -> tuple[Columns, Columns, Columns | None]:
+    """Both sides and what is given as columns with as many rows."""
+    if y is None:
+        if not isinstance(x, Dataset):
+            raise ValueError("Expected y, or a Dataset of pairs in place of x and y.")
+        x, y = split_dataset(x)
+    sides = [as_columns("x", x, x_kinds), as_columns("y", y, y_kinds)]
+    if given is not None:
+        sides.append(as_columns("given", given))
+    n = len(sides[0])
+    for side in sides[1:]:
+        if len(side) != n:
+            raise ValueError(
+                f"Expected as many rows of {side.name} as of x but got {len(side)} and {n}."
+            )
+    if n < FEWEST:
+        raise ValueError(f"Expected at least {FEWEST} rows but got {n}; collect more samples.")
+    return sides[0], sides[1], sides[2] if given is not None else None
+
+
+def _choose(
+    methods: str | Sequence[str], x: Columns, y: Columns, given: Columns | None
+) -> tuple[list[str], str]:
+    """Names of the methods to run, the one that counts first."""
+    if isinstance(methods, str):
+        methods = [m.strip() for m in methods.split(",")]
+    names = list(dict.fromkeys(methods))
+    known = ["default", "bridge", *ESTIMATORS, *CLASSICAL]
+    for name in names:
+        if name not in known:
+            raise ValueError(f"Expected methods among {', '.join(known)} but got {name!r}.")
+    if not names:
+        raise ValueError("Expected at least one method but got none.")
+    if "default" in names:
+        i = names.index("default")
+        names[i : i + 1] = default_methods(x, y, given)
+    return list(dict.fromkeys(names)), "samples"
+
+
+def default_methods(x: Columns, y: Columns, given: Columns | None) -> list[str]:
+    """What to measure by: counts for labels, neighbours in few columns, else the bridge.
+
+    The choice was made by the errors over `TASKS` at 10000 samples, `results/measure/tasks.json`.
+    """
+    kinds = {"discrete" if "continuous" not in c.kinds else "numbers" for c in (x, y)}
+    if given is not None:
+        return ["bridge"]
+    if kinds == {"discrete"}:
+        cells = len(np.unique(np.hstack([x.values, y.values]), axis=0))
+        return ["plug_in", "bridge"] if 5 * cells <= len(x) else ["bridge"]
+    pure = all(len(set(c.kinds)) == 1 for c in (x, y))
+    if x.width + y.width <= LOW and pure and diagnostics.has_scipy():
+        return ["ksg_mixed" if "discrete" in kinds else "ksg", "bridge"]
+    return ["bridge"]
+
+
+def _fold(n: int, folds: int, block: int, seed: int) -> list[np.ndarray]:
+    """Rows of each fold, in random order; runs of dependent rows stay together."""
+    rng = np.random.default_rng(seed)
+    if block == 1:
+        return np.array_split(rng.permutation(n), folds)
+    return np.array_split(np.arange(n), folds)
+
+
+def _measure(name: str, problem: _Problem) -> _Outcome:
+    if name == "bridge":
+        return _by_bridge(problem)
+    if name in CLASSICAL:
+        return _without_network(name, problem)
+    return _by_estimator(name, problem)
+
+
+def _by_bridge(p: _Problem) -> _Outcome:
+    start = time.perf_counter()
+    found = measure_bridge(p.x, p.y, p.given, p.folds, p.effort, p.seed, p.device, p.report)
+    seconds = time.perf_counter() - start
+    error = math.hypot(_standard_error(found.pointwise, p.block), found.floor)
+    rows = [Row("bridge", "neither", "", found.nats, error, seconds)]
+    if found.lower:
+        condition = "over many repetitions, for any fitted conditional"
+        rows.append(_spread("bridge-infonce", "lower", condition, found.lower))
+        rows.append(_spread("bridge-l1out", "upper", "if the fitted q(y|x) is p(y|x)", found.upper))
+        condition = "if the fitted q(y|x) is nearer to p(x, y) than to p(x) p(y)"
+        rows.append(_spread("bridge-club", "upper", condition, found.club))
+    outcome = _Outcome(rows, error, "normal, from cross-fitted influence values")
+    outcome.history = [Point(f"bridge {name}", *look) for name, look in found.history]
+    outcome.advice = diagnostics.look_at_bridge(found, p.n)
+    return outcome
+
+
+def _errors(*rows: Row) -> list[float]:
+    return [row.error or 0.0 for row in rows]
+
+
+def _spread(name: str, side: str, condition: str, values: list[float]) -> Row:
+    """A row of the mean over folds."""
+    error = float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else None
+    return Row(name, side, condition, float(np.mean(values)), error, 0.0)
+
+
+def _without_network(name: str, p: _Problem) -> _Outcome:
+    start = time.perf_counter()
+    kind = CLASSICAL[name]
+    if p.given is not None:
+        raise ValueError(f'Expected no given for {name}; use "bridge" for a conditional one.')
+    advice = []
+    rows = np.arange(p.n)
+    if p.n > MOST.get(name, p.n):
+        rows = np.sort(np.random.default_rng(p.seed).choice(p.n, MOST[name], replace=False))
+        advice.append(diagnostics.subsampled(name, MOST[name], p.n))
+    values = []
+    for side in (p.x, p.y):
+        other = {"continuous": "discrete", "discrete": "continuous"}.get(kind.handles)
+        if other in side.kinds:
+            raise ValueError(
+                f"Expected {kind.handles} columns for {name} but {side.name} has {other} ones; "
+                'use "ksg_mixed" or "bridge", or say the kinds.'
+            )
+        values.append(side.values[rows])
+    shares = kind().influence(*values)
+    error = _standard_error(shares, p.block)
+    row = Row(
+        name, kind.bound, kind.condition, float(shares.mean()), error, time.perf_counter() - start
+    )
+    return _Outcome([row], error, "normal, from influence values", advice=advice)
+
+
+def _by_estimator(name: str, p: _Problem) -> _Outcome:
+    if p.given is None:
+        return _cross_fit(name, p, p.x)
+    both = Columns(
+        "x and given",
+        np.hstack([p.x.values, p.given.values]),
+        p.x.kinds + p.given.kinds,
+        p.x.labels + p.given.labels,
+    )
+    more, less = _cross_fit(name, p, both), _cross_fit(name, p, p.given)
+    a, b = more.rows[0], less.rows[0]
+    row = Row(
+        name,
+        "neither",
+        "a difference I(x, z; y) - I(z; y) of two bounds",
+        a.nats - b.nats,
+        math.hypot(a.error or 0.0, b.error or 0.0),
+        a.seconds + b.seconds,
+    )
+    return replace(more, rows=[row], error=row.error, advice=more.advice + less.advice)
+
+
+def _cross_fit(name: str, p: _Problem, side: Columns) -> _Outcome:
+    """An estimator on each fold, fitted to the others."""
+    start = time.perf_counter()
+    make, x, y = _prepare(name, p, side)
+    values: list[float] = []
+    outcome = _Outcome([], None, "normal, from the spread over folds")
+    known = []
+    estimator = make()
+    for fold, rows in enumerate(p.folds):
+        estimator = _fit_outside(make, p, fold, name, x, y, outcome.history)
+        chunks = np.array_split(rows, math.ceil(len(rows) / MEETING))
+        with torch.no_grad():
+            values.append(float(np.mean([estimator(x[c], y[c]).item() for c in chunks])))
+            known.append(_worth(estimator, x, y, rows))
+        p.report((fold + 1) / len(p.folds))
+    error = float(np.std(values, ddof=1) / math.sqrt(len(values)))
+    row = Row(
+        name,
+        estimator.bound,
+        estimator.condition,
+        float(np.mean(values)),
+        error,
+        time.perf_counter() - start,
+    )
+    outcome.rows, outcome.error = [row], error
+    meeting = min(MEETING, min(len(f) for f in p.folds))
+    outcome.advice = diagnostics.look_at_estimator(row, known, values, meeting)
+    return outcome
+
+
+def _fit_outside(
+    make: Callable[[], Estimator],
+    p: _Problem,
+    fold: int,
+    name: str,
+    x: Tensor,
+    y: Tensor,
+    history: list[Point],
+) -> Estimator:
+    """An estimator fitted to the rows of the other folds."""
+    train, check = bridges.split_rows(p.folds, fold)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(p.seed + fold)
+        estimator = make().to(p.device)
+    fit(
+        estimator,
+        x[train],
+        y[train],
+        steps=p.effort.steps,
+        batch_size=min(128, p.effort.batch_size),
+        generator=torch.Generator().manual_seed(p.seed + fold),
+        held_out=(x[check[:MEETING]], y[check[:MEETING]]),
+        patience=p.effort.patience,
+        on_check=lambda *look: history.append(Point(name, fold, *look)),
+    )
+    estimator.eval().requires_grad_(False)
+    return estimator
+
+
+def _prepare(
+    name: str, p: _Problem, side: Columns
+) -> tuple[Callable[[], Estimator], Tensor, Tensor]:
+    """A maker of estimators, and the samples as it wants them."""
+    kind = ESTIMATORS[name]
+    hidden = p.effort.hidden[0]
+    x = torch.as_tensor(side.inputs(), dtype=torch.float32, device=p.device)
+    labels = "continuous" not in p.y.kinds
+    if issubclass(kind, ConditionalEstimator) and labels:
+        codes, classes = p.y.codes()
+        y = torch.as_tensor(codes, device=p.device)
+        return (
+            lambda: kind(conditional=Categorical(x.shape[1], classes, hidden)),
+            x,
+            y,
+        )
+    if issubclass(kind, ConditionalEstimator) and "discrete" in p.y.kinds:
+        raise ValueError(
+            f"Expected y of one kind for {name} but got both; use a critic such as infonce, or "
+            '"bridge".'
+        )
+    y = torch.as_tensor(p.y.inputs(), dtype=torch.float32, device=p.device)
+    return lambda: kind(x.shape[1], y.shape[1], hidden), x, y
+
+
+def _worth(estimator: Estimator, x: Tensor, y: Tensor, rows: np.ndarray) -> dict[str, float]:
+    """What the diagnostics want to know of an estimator on held-out rows."""
+    if not isinstance(estimator, ConditionalEstimator):
+        return {}
+    some = rows[:MEETING]
+    distribution = estimator.conditional(x[some])
+    fitted = log_prob(distribution, y[some]).mean().item()
+    return diagnostics.worth_of(distribution, y[some], fitted)
+
+
+def _standard_error(shares: Float[np.ndarray, " n"], block: int) -> float:
+    """Of the mean; with runs of dependent rows, from the means of the runs."""
+    if block > 1:
+        runs = len(shares) // block
+        if runs < 2:
+            raise ValueError(
+                f"Expected at least 2 blocks of {block} rows but got {len(shares)} rows."
+            )
+        shares = shares[: runs * block].reshape(runs, block).mean(1)
+    return float(shares.std(ddof=1) / math.sqrt(len(shares)))
+
+
+def _permute(name: str, p: _Problem, permutations: int) -> tuple[float, tuple[float, ...]]:
+    """The statistic, and its values with y permuted.
+
+    Models are fitted to one half of the rows and the other half is permuted, so that the test is
+    exact: under independence every order of those rows is as likely as the one that came.
+    """
+    rng = np.random.default_rng([p.seed, 1])
+    halves = _fold(p.n, 2, p.block, p.seed + 1)
+    rows = halves[0][:MEETING]
+    if name in CLASSICAL:
+        rows = rng.permutation(p.n)[:MEETING] if p.block == 1 else np.arange(min(p.n, MEETING))
+        classical = CLASSICAL[name]()
+
+        def statistic(order: np.ndarray) -> float:
+            return classical(p.x.values[rows], p.y.values[rows[order]])
+
+    elif name == "bridge":
+        ratios = bridges.log_ratios(p.x, p.y, halves, p.effort, p.seed, p.device)
+        rows = rows[: len(ratios)]
+
+        def statistic(order: np.ndarray) -> float:
+            return float(ratios[np.arange(len(order)), order].mean())
+
+    else:
+        make, x, y = _prepare(name, p, p.x)
+        estimator = _fit_outside(make, replace(p, folds=halves), 0, name, x, y, [])
+
+        def statistic(order: np.ndarray) -> float:
+            with torch.no_grad():
+                return estimator(x[rows], y[rows[order]]).item()
+
+    values = []
+    for k in range(permutations):
+        values.append(statistic(_order(len(rows), p.block, rng)))
+        p.report(k / permutations)
+    return statistic(np.arange(len(rows))), tuple(values)
+
+
+def _order(n: int, block: int, rng: np.random.Generator) -> np.ndarray:
+    """A random order, of blocks where rows depend on each other."""
+    if block == 1:
+        return rng.permutation(n)
+    starts = rng.permutation(math.ceil(n / block)) * block
+    return np.concatenate([np.arange(s, min(s + block, n)) for s in starts])

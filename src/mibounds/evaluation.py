@@ -28,7 +28,7 @@ from mibounds.bounds import Negatives
 from mibounds.conditionals import Conditional
 from mibounds.densities import is_discrete, log_prob, log_prob_at, standard_normal
 from mibounds.estimators import BA, CLUB, VUB, CLUBSample, DoE, Estimator
-from mibounds.estimators.from_conditionals import _at_nothing
+from mibounds.estimators.from_conditionals import log_marginal, nothing
 from mibounds.estimators.from_critics import SMILE
 from mibounds.families import LOG_2PI, family_of, unwrap
 from mibounds.rows import Rows
@@ -374,7 +374,7 @@ def _vub_terms(estimator: VUB) -> Callable[[Tensor, Tensor], Tensor]:
         if r is None:
             r = standard_normal(p, y)
         elif isinstance(r, Conditional):
-            r, z = _at_nothing(r, y)
+            r, z = r(nothing(r, len(y))), r.check_y(y)
         if estimator.form == "kl":
             try:
                 return kl_divergence(p, r).expand(len(y))
@@ -389,7 +389,7 @@ def _vub_terms(estimator: VUB) -> Callable[[Tensor, Tensor], Tensor]:
 def _doe_terms(estimator: DoE) -> Callable[[Tensor, Tensor], Tensor]:
     def terms(x: Tensor, y: Tensor) -> Tensor:
         p, y = estimator._distribution(x, y)
-        return log_prob(p, y) - log_prob(*_at_nothing(estimator.marginal, y))
+        return log_prob(p, y) - log_marginal(estimator.marginal, y)
 
     return terms
 

@@ -287,10 +287,10 @@ class VUB(ConditionalEstimator):
         p, y = self._distribution(x, y)
         if isinstance(self.marginal, Conditional):
             if self.form == "kl":
-                r = self.marginal(_nothing(self.marginal, len(y)))
+                r = self.marginal(nothing(self.marginal, len(y)))
                 return functional.vub(p, r=r, group=group)
             batch = check_pair(x, y, group)
-            return bounds.vub(log_prob(p, y), _log_marginal(self.marginal, y), batch)
+            return bounds.vub(log_prob(p, y), log_marginal(self.marginal, y), batch)
         return functional.vub(p, y if self.form == "sampled" else None, self.marginal, group=group)
 
     def learning_loss(
@@ -399,7 +399,7 @@ class DoE(ConditionalEstimator):
         """The estimate on a batch of samples, in nats."""
         batch = check_pair(x, y, group)
         p, y = self._distribution(x, y)
-        return bounds.doe(log_prob(p, y), _log_marginal(self.marginal, y), batch)
+        return bounds.doe(log_prob(p, y), log_marginal(self.marginal, y), batch)
 
     def learning_loss(
         self,
@@ -432,14 +432,14 @@ def _refuse_marginal(marginal: object) -> NoReturn:
     )
 
 
-def _nothing(marginal: Conditional, n: int) -> Tensor:
+def nothing(marginal: Conditional, n: int) -> Tensor:
     """As many x's of a conditional on nothing."""
     return marginal.x_standard.mean.new_zeros(n, 0)
 
 
-def _log_marginal(marginal: Conditional, y: Tensor) -> Tensor:
+def log_marginal(marginal: Conditional, y: Tensor) -> Tensor:
     """Log r(y_i) of the learnt marginal: one Distribution, made once, for all samples."""
-    return log_prob_same(marginal(_nothing(marginal, 1)), marginal.check_y(y))
+    return log_prob_same(marginal(nothing(marginal, 1)), marginal.check_y(y))
 
 
 def _marginal_loss(
@@ -448,5 +448,5 @@ def _marginal_loss(
     """Negative log-likelihood of the learnt marginal, which is let see y while it trains."""
     batch = check_pair(y, y, group)
     if training:
-        marginal.observe(_nothing(marginal, len(y)), y, batch)
-    return -batch.mean(_log_marginal(marginal, y))
+        marginal.observe(nothing(marginal, len(y)), y, batch)
+    return -batch.mean(log_marginal(marginal, y))

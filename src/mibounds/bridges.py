@@ -1,0 +1,497 @@
+"""The Gaussian copula as a bridge: its closed form, and learned corrections that are small.
+
+With t the continuous columns of one side, s the other side and z what is given,
+
+    I(s; t | z) = E[log p(t|s, z)] - E[log p(t|z)].
+
+Each density is a Gaussian around a linear regression times a correction. The Gaussian parts give
+the closed form of the Gaussian copula (t and the continuous part of s are normal scores), with its
+bias taken off. A correction is a mixture of Gaussians of the standardised residual, whose
+parameters are functions of what is conditioned on. It is fitted by likelihood, stops by the
+likelihood of held-out rows, is dropped where it never beats the Gaussian, and counts only on rows
+that it has not seen (cross-fitting). Where the Gaussian copula is the truth, the answer is its
+closed form; elsewhere each correction is a density against a Gaussian close to it.
+
+Discrete columns of t come first, by the chain rule I(s; d, c | z) = I(s; d | z) + I(s; c | d, z);
+there the correction is a classifier against the frequencies.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mibounds import bounds
+from mibounds.columns import Columns
+from mibounds.fitting import fit
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+Look = tuple[int, int, float, float]
+
+FEWEST = 200  # rows to fit a correction to
+PAIRS = 2000  # rows of a fold that all meet for the lower and the upper bound
+LIMIT = 4.0  # of the logarithm of a residual's scale, against the Gaussian's
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much to spend.
+
+    Args:
+        folds: parts of the data, each evaluated by models of the others.
+        members: models of each fold, whose densities are averaged.
+        steps: most steps of a fit.
+        hidden: units of each hidden layer.
+        components: Gaussians of a mixture.
+        batch_size: rows a step.
+        lr: rate at the start.
+        patience: steps without gain on held-out rows.
+    """
+
+    folds: int = 5
+    members: int = 2
+    steps: int = 1500
+    hidden: tuple[int, ...] = (128, 128, 128)
+    components: int = 16
+    batch_size: int = 256
+    lr: float = 2e-3
+    patience: int = 300
+
+
+@dataclass
+class Bridge:
+    """What the bridge found.
+
+    Args:
+        nats: I(x; y), or I(x; y | given).
+        pointwise: what each row contributes; its mean is ``nats``.
+        gaussian: the part of the closed form.
+        gain: nats a row that each learned correction adds to the likelihood.
+        lower: InfoNCE with the fitted conditional as critic, for each fold.
+        upper: leave-one-out with it, for each fold.
+        club: the bound of CLUB with it, for each fold.
+        most: largest value that ``lower`` can have.
+        floor: error of the closed form where nothing is shared, and its influence values vanish.
+        narrow: part of the rows where the noise of t is at the narrowest that a mixture allows.
+        history: of each look, the model, and fold, step, loss and held-out loss.
+    """
+
+    nats: float
+    pointwise: Float[np.ndarray, " n"]
+    gaussian: float = 0.0
+    gain: dict[str, float] = field(default_factory=dict)
+    lower: list[float] = field(default_factory=list)
+    upper: list[float] = field(default_factory=list)
+    club: list[float] = field(default_factory=list)
+    most: float = math.inf
+    floor: float = 0.0
+    narrow: float = 0.0
+    history: list[tuple[str, Look]] = field(default_factory=list)
+
+
+def measure_bridge(
+    x: Columns,
+    y: Columns,
+    given: Columns | None,
+    folds: Sequence[np.ndarray],
+    effort: Effort,
+    seed: int,
+    device: torch.device | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Bridge:
+    """Measure I(x; y), or I(x; y | given), in nats.
+
+    Args:
+        x: one side, its continuous columns as normal scores.
+        y: the other, likewise.
+        given: what is conditioned on.
+        folds: rows of each fold.
+        effort: how much to spend.
+        seed: of the fits.
+        device: where to fit.
+        progress: called with the part that is done.
+    """
+    target, source = choose_target(x, y)
+    z = np.empty((len(x), 0)) if given is None else given.inputs()
+    s = source.inputs()
+    labels, numbers = target.take("discrete"), target.take("continuous")
+    total = Bridge(0.0, np.zeros(len(x)))
+    work = _Work(folds, effort, seed, device or torch.device("cpu"), total, progress)
+    work.rounds = 2 * (bool(labels.width) + bool(numbers.width))
+    if labels.width:
+        codes, classes = labels.codes()
+        most = work.log_likelihood("q(labels | rest)", np.hstack([s, z]), codes, classes)
+        least = (
+            work.log_likelihood("q(labels | given)", z, codes, classes)
+            if z.shape[1]
+            else _frequencies(codes, classes)
+        )
+        total.pointwise += most - least
+        z = np.hstack([z, labels.inputs()])
+    if numbers.width:
+        t = numbers.values
+        total.gaussian, pointwise = gaussian_information(s, t, z)
+        total.pointwise += pointwise
+        total.floor = math.sqrt(s.shape[1] * t.shape[1] / 2) / len(t)
+        total.pointwise += work.gains("q(y | x)", np.hstack([s, z]), t)
+        if z.shape[1] or t.shape[1] > 1:  # a single column of normal scores is normal
+            total.pointwise -= work.gains("q(y)", z, t)
+    total.nats = float(total.pointwise.mean())
+    if given is not None or (labels.width and numbers.width):
+        total.lower, total.upper, total.club = [], [], []  # those would be of one term only
+    return total
+
+
+def choose_target(x: Columns, y: Columns) -> tuple[Columns, Columns]:
+    """The side to model, and the other: labels rather than numbers, fewer columns than more.
+
+    A density of many columns is harder to learn than one of few, given however many.
+    """
+    discrete = ["continuous" not in c.kinds for c in (x, y)]
+    if discrete[0] != discrete[1]:
+        return (x, y) if discrete[0] else (y, x)
+    return (x, y) if x.width < y.width else (y, x)
+
+
+def gaussian_information(
+    s: Float[np.ndarray, "n a"], t: Float[np.ndarray, "n d"], z: Float[np.ndarray, "n b"]
+) -> tuple[float, Float[np.ndarray, " n"]]:
+    """I(s; t | z) if t is a linear regression with normal residuals, and each row's share.
+
+    The logarithm of a Wishart determinant has a known mean, so the bias is taken off exactly.
+
+    Example:
+        >>> x = np.random.default_rng(0).normal(size=(1000, 2))
+        >>> value, shares = gaussian_information(x[:, :1], x @ [[1.0], [1.0]], x[:, :0])
+        >>> abs(value - math.log(2) / 2) < 0.05, np.isclose(shares.mean(), value).item()
+        (True, True)
+    """
+    densities, biases = [], []
+    for inputs in (np.hstack([s, z]), z):
+        regression = _Regression(inputs, t)
+        densities.append(regression.log_density(inputs, t))
+        m = len(t) - 1 - regression.rank
+        d = t.shape[1]
+        if m <= d:
+            raise ValueError(
+                f"Expected more rows than the {regression.rank + d} columns need but got "
+                f"{len(t)}; take fewer columns."
+            )
+        shift = torch.arange(d, dtype=torch.float64)
+        psi = torch.special.digamma((m - shift) / 2).sum().item()
+        biases.append(psi + d * math.log(2 / len(t)))  # E log|S| - log|Σ| of S = RSS / n
+    share = densities[0] - densities[1] + 0.5 * (biases[0] - biases[1])
+    return float(share.mean()), share
+
+
+class _Regression:
+    """t = A B + L e: a linear regression, with residuals e that are uncorrelated."""
+
+    def __init__(self, inputs: np.ndarray, t: np.ndarray):
+        self.shift = t.mean(0)
+        self.centre = inputs.mean(0)
+        a = inputs - self.centre
+        if a.shape[1]:
+            self.slope, _, self.rank, _ = np.linalg.lstsq(a, t - self.shift, rcond=1e-10)
+        else:
+            self.slope, self.rank = np.zeros((0, t.shape[1])), 0
+        rest = t - self.shift - a @ self.slope
+        covariance = rest.T @ rest / len(t)
+        # A relation without noise has no density; a floor keeps the numbers finite.
+        floor = 1e-12 * np.diag(t.var(0) + 1e-300)
+        self.root = np.linalg.cholesky(covariance + floor)
+        self.log_volume = float(np.log(np.diag(self.root)).sum())
+
+    def whiten(self, t: np.ndarray) -> np.ndarray:
+        return np.linalg.solve(self.root, (t - self.shift).T).T
+
+    def prediction(self, inputs: np.ndarray) -> np.ndarray:
+        return np.linalg.solve(self.root, ((inputs - self.centre) @ self.slope).T).T
+
+    def residuals(self, inputs: np.ndarray, t: np.ndarray) -> np.ndarray:
+        return self.whiten(t) - self.prediction(inputs)
+
+    def log_density(self, inputs: np.ndarray, t: np.ndarray) -> np.ndarray:
+        e = self.residuals(inputs, t)
+        return -0.5 * (e**2).sum(1) - self.log_volume - 0.5 * e.shape[1] * math.log(2 * math.pi)
+
+
+class _Net(nn.Module):
+    """A perceptron whose outputs do not depend on its inputs at the start; or a constant."""
+
+    def __init__(self, inputs: int, hidden: Sequence[int], start: Tensor):
+        super().__init__()
+        self.start = nn.Parameter(start)
+        self.layers = None
+        if not inputs:
+            return
+        layers: list[nn.Module] = []
+        for a, b in zip([inputs, *hidden], hidden, strict=False):
+            layers += [nn.Linear(a, b), nn.SiLU()]
+        last = nn.Linear(hidden[-1], len(start), bias=False)
+        nn.init.zeros_(last.weight)
+        self.layers = nn.Sequential(*layers, last)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.layers is None:
+            return self.start.expand(len(x), -1)
+        return self.start + self.layers(x)
+
+
+class Mixture(nn.Module):
+    """q(e|a): Gaussians whose weights, means and scales are functions of a."""
+
+    def __init__(self, inputs: int, d: int, effort: Effort):
+        super().__init__()
+        self.d, self.k = d, effort.components
+        start = torch.zeros(self.k, 1 + 2 * d)
+        start[:, 1:] = 0.1 * torch.randn(self.k, 2 * d)  # so that they can part
+        self.net = _Net(inputs, effort.hidden, start.flatten())
+
+    def parts(self, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Logarithms of the weights, means, and logarithms of the scales, (n, k, ...)."""
+        raw = self.net(a).unflatten(-1, (self.k, 1 + 2 * self.d))
+        scale = LIMIT * torch.tanh(raw[..., 1 + self.d :] / LIMIT)
+        return raw[..., 0].log_softmax(-1), raw[..., 1 : 1 + self.d], scale
+
+    def log_prob(self, a: Tensor, e: Tensor) -> Tensor:
+        """log q(e|a), row by row."""
+        weight, mean, scale = self.parts(a)
+        r = (e[:, None] - mean) * (-scale).exp()
+        values = weight - 0.5 * r.square().sum(-1) - scale.sum(-1)
+        return values.logsumexp(-1) - 0.5 * self.d * math.log(2 * math.pi)
+
+    def narrow(self, a: Tensor) -> float:
+        """Part of the rows whose heaviest Gaussian is at the narrowest in some column."""
+        weight, _, scale = self.parts(a)
+        heaviest = scale[torch.arange(len(a)), weight.argmax(1)]
+        return (heaviest.amin(1) < -0.9 * LIMIT).double().mean().item()
+
+    def learning_loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """Minus the mean log-likelihood."""
+        return -self.log_prob(x, y).mean()
+
+
+class Classifier(nn.Module):
+    """q(y|a) of labels; their frequencies at the start."""
+
+    def __init__(self, inputs: int, start: Tensor, effort: Effort):
+        super().__init__()
+        self.net = _Net(inputs, effort.hidden, start)
+
+    def log_prob(self, a: Tensor, y: Tensor) -> Tensor:
+        """log q(y|a), row by row."""
+        return self.net(a).log_softmax(-1).gather(-1, y[:, None])[:, 0]
+
+    def learning_loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """The cross-entropy."""
+        return -self.log_prob(x, y).mean()
+
+
+@dataclass
+class _Work:
+    """Cross-fitting of corrections: what every fit shares, and the record of what it found."""
+
+    folds: Sequence[np.ndarray]
+    effort: Effort
+    seed: int
+    device: torch.device
+    total: Bridge
+    progress: Callable[[float], None] | None
+    rounds: int = 2
+    done: int = 0
+    others: np.ndarray | None = None
+    scores: Tensor | None = None
+
+    def gains(
+        self, name: str, a: Float[np.ndarray, "n k"], t: Float[np.ndarray, "n d"]
+    ) -> Float[np.ndarray, " n"]:
+        """log q(t|a) of a correction over the Gaussian's, each row by models of others."""
+        gain = np.zeros(len(t))
+        for fold, rows in enumerate(self.folds):
+            train, check = self._split(fold)
+            regression = _Regression(a[train], t[train])
+            e = self._tensor(regression.residuals(a, t))
+            inputs = self._tensor(a)
+            models = []
+            if len(train) >= FEWEST:
+                make = lambda: Mixture(a.shape[1], t.shape[1], self.effort)  # noqa: E731
+                base = _standard(e[check]).mean().item()
+                models = self._fit(name, fold, make, inputs, e, train, check, base)
+            if models:
+                density = _average([m.log_prob(inputs[rows], e[rows]) for m in models])
+                gain[rows] = (density - _standard(e[rows])).cpu().double().numpy()
+                if name == "q(y | x)":
+                    narrow = float(np.mean([m.narrow(inputs[check]) for m in models]))
+                    self.total.narrow += narrow / len(self.folds)
+            if name == "q(y | x)":
+                some = rows[:PAIRS]
+                where = [self._tensor(regression.whiten(t[some]))]
+                where.append(self._tensor(regression.prediction(a[some])))
+                self._bounds(_pairs(models, inputs[some], *where))
+            self._tick()
+        self.total.gain[name] = float(gain.mean())
+        return gain
+
+    def log_likelihood(
+        self, name: str, a: Float[np.ndarray, "n k"], codes: Int[np.ndarray, " n"], classes: int
+    ) -> Float[np.ndarray, " n"]:
+        """log q(label|a), each row by models of other rows."""
+        values = np.zeros(len(codes))
+        inputs, y = self._tensor(a), torch.from_numpy(codes).to(self.device)
+        for fold, rows in enumerate(self.folds):
+            train, check = self._split(fold)
+            counts = np.bincount(codes[train], minlength=classes) + 0.5
+            start = self._tensor(np.log(counts / counts.sum()))
+            models = []
+            if len(train) >= FEWEST:
+                make = lambda: Classifier(a.shape[1], start.cpu(), self.effort)  # noqa: B023, E731
+                base = start[y[check]].mean().item()
+                models = self._fit(name, fold, make, inputs, y, train, check, base)
+            some = rows[:PAIRS]
+            if models:
+                density = _average([m.log_prob(inputs[rows], y[rows]) for m in models])
+                table = _average([m.net(inputs[some]).log_softmax(-1) for m in models])
+            else:
+                density, table = start[y[rows]], start.expand(len(some), -1)
+            values[rows] = density.cpu().double().numpy()
+            if name == "q(labels | rest)":
+                self._bounds(table.double()[:, y[some]])
+            self._tick()
+        self.total.gain[name] = float((values - _frequencies(codes, classes)).mean())
+        return values
+
+    def _fit(self, name, fold, make, a, e, train, check, base) -> list:
+        """Models of the rows ``train`` that beat the log-likelihood ``base`` on ``check``."""
+        models = []
+        for member in range(self.effort.members):
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(self.seed + 1000 * fold + member)
+                model = make().to(self.device)
+            generator = torch.Generator().manual_seed(self.seed + 1000 * fold + member)
+            looks: list[tuple[str, Look]] = []
+            fit(
+                model,
+                a[train],
+                e[train],
+                steps=self.effort.steps,
+                batch_size=self.effort.batch_size,
+                lr=self.effort.lr if a.shape[1] else 10 * self.effort.lr,
+                generator=generator,
+                held_out=(a[check], e[check]),
+                patience=self.effort.patience,
+                on_check=lambda *look: looks.append((name, (fold, *look))),  # noqa: B023
+            )
+            model.eval().requires_grad_(False)
+            if not member:
+                self.total.history += looks
+            if -model.learning_loss(a[check], e[check]).item() <= base:
+                break  # nothing to be learnt: the others would not find it either
+            models.append(model)
+        return models
+
+    def _split(self, fold: int) -> tuple[np.ndarray, np.ndarray]:
+        folds = self.folds if self.others is None else [*self.folds, self.others]
+        return split_rows(folds, fold)
+
+    def _bounds(self, scores: Tensor) -> None:
+        self.scores = scores
+        if len(scores) > 1:
+            self.total.lower.append(bounds.infonce(scores.T).item())
+            self.total.upper.append(bounds.l1out(scores).item())
+            self.total.club.append(bounds.club(scores.diagonal(), scores.mean(1)).item())
+            self.total.most = min(self.total.most, math.log(len(scores)))
+
+    def _tensor(self, values: np.ndarray) -> Tensor:
+        return torch.as_tensor(values, dtype=torch.float32, device=self.device)
+
+    def _tick(self) -> None:
+        self.done += 1
+        if self.progress is not None:
+            self.progress(min(1.0, self.done / (self.rounds * len(self.folds))))
+
+
+def split_rows(
+    folds: Sequence[np.ndarray], fold: int
+) -> tuple[Int[np.ndarray, " a"], Int[np.ndarray, " b"]]:
+    """Rows to fit to and rows to stop by, from the other folds.
+
+    Example:
+        >>> split_rows([np.arange(8), np.arange(8, 24)], 0)[1]
+        array([8, 9])
+    """
+    rest = np.concatenate([folds[(fold + j) % len(folds)] for j in range(1, len(folds))])
+    size = max(1, min(len(rest) // 8, 5000))
+    return rest[size:], rest[:size]
+
+
+def log_ratios(
+    x: Columns,
+    y: Columns,
+    halves: Sequence[np.ndarray],
+    effort: Effort,
+    seed: int,
+    device: torch.device,
+) -> Float[np.ndarray, "m m"]:
+    """The log-ratio of every x with every y of the first half, by models of the second."""
+    total = Bridge(0.0, np.zeros(len(x)))
+    work = _Work(halves[:1], effort, seed, device, total, None, others=halves[1])
+    target, source = choose_target(x, y)
+    s = source.inputs()
+    if "continuous" in target.kinds:
+        work.gains("q(y | x)", s, target.inputs())
+    else:
+        work.log_likelihood("q(labels | rest)", s, *target.codes())
+    assert work.scores is not None
+    scores = work.scores
+    ratios = scores - scores.logsumexp(0) + math.log(len(scores))
+    return (ratios if target is y else ratios.T).cpu().numpy()
+
+
+def _standard(e: Tensor) -> Tensor:
+    return -0.5 * (e.square() + math.log(2 * math.pi)).sum(-1)
+
+
+def _average(log_densities: list[Tensor]) -> Tensor:
+    return torch.stack(log_densities).logsumexp(0) - math.log(len(log_densities))
+
+
+@torch.no_grad()
+def _pairs(
+    models: Sequence[Mixture],
+    a: Float[Tensor, "n k"],
+    t: Float[Tensor, "n d"],
+    s: Float[Tensor, "n d"],
+) -> Float[Tensor, "n n"]:
+    """log q of every residual t_j - s_i given a_i, by products of matrices."""
+    t, s = t.double(), s.double()
+    if models:
+        parts = [m.parts(a) for m in models]
+        weight, mean, scale = (torch.cat(p, 1).double() for p in zip(*parts, strict=True))
+        weight = weight - math.log(len(models))
+    else:
+        weight, mean = t.new_zeros(len(a), 1), t.new_zeros(len(a), 1, t.shape[1])
+        scale = mean
+    rows = []
+    for i in range(0, len(a), 64):
+        part = slice(i, i + 64)
+        precision, centre = (-2 * scale[part]).exp(), s[part, None] + mean[part]
+        square = precision @ t.square().T - 2 * (precision * centre) @ t.T
+        square += (precision * centre.square()).sum(-1, keepdim=True)
+        values = (weight[part] - scale[part].sum(-1))[..., None] - 0.5 * square
+        rows.append(values.logsumexp(1))
+    return torch.cat(rows) - 0.5 * t.shape[1] * math.log(2 * math.pi)
+
+
+def _frequencies(codes: Int[np.ndarray, " n"], classes: int) -> Float[np.ndarray, " n"]:
+    """log p of each label, with the Miller-Madow correction of the entropy spread over the rows."""
+    counts = np.bincount(codes, minlength=classes)
+    return np.log(counts / len(codes))[codes] - (np.count_nonzero(counts) - 1) / (2 * len(codes))
