@@ -4,13 +4,15 @@ import typing
 
 import beartype  # noqa: F401
 import jaxtyping
+import matplotlib.figure  # noqa: F401
 import pytest
-import torch  # before mibounds, whose annotations are to be read below
+import torch  # these two before mibounds, whose annotations are to be read below
 
 # mibounds needs jaxtyping for annotations alone, so it imports it only while types are checked.
 typing.TYPE_CHECKING = True
 with jaxtyping.install_import_hook("mibounds", "beartype.beartype"):
     import mibounds
+    import mibounds.report
     import mibounds.tasks  # noqa: F401
 typing.TYPE_CHECKING = False
 

@@ -46,6 +46,11 @@ def test_it_needs_torch_and_numpy_alone():
     assert new == "mibounds"
 
 
+def test_plots_and_reports_import_matplotlib_when_they_are_made():
+    code = "import sys, mibounds.plots, mibounds.report; print('matplotlib' in sys.modules)"
+    assert run(code) == "False"
+
+
 def test_it_takes_no_more_than_a_moment_over_torch():
     code = (
         "import time, torch; start = time.perf_counter(); import mibounds;"
@@ -80,8 +85,15 @@ def test_imports_follow_the_flow():
         if own == "__init__":
             continue
         assert own in level, f"{own} has no place in the flow"
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and node.module:
+        tree = ast.parse(path.read_text())
+        for_types = {
+            inner
+            for node in ast.walk(tree)
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+            for inner in ast.walk(node)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module and node not in for_types:
                 names = [node.module]
                 if node.module == "mibounds":
                     names = [f"mibounds.{alias.name}" for alias in node.names]
