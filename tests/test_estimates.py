@@ -4,6 +4,7 @@ import math
 import re
 import sys
 
+import hypothesis
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -188,6 +189,8 @@ def test_whole_numbers_come_back_as_numbers_with_a_point():
 
 @settings(max_examples=60, deadline=None)
 @given(st.floats(), st.floats(), st.floats() | st.none(), st.lists(st.floats(), max_size=3))
+@hypothesis.example(math.inf, -math.inf, math.nan, [math.inf, math.nan])
+@hypothesis.example(-math.inf, math.nan, None, [])
 def test_numbers_that_json_does_not_have_are_strings(nats, end, lower, null):
     estimate = example(nats=nats, interval=(nats, end), lower=lower, null=tuple(null))
     text = dataclasses.replace(estimate, config={"limit": nats}).to_json()
