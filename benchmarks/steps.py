@@ -10,12 +10,13 @@ the ratio is what counts, for machines differ. On the CPU one thread works, and 
 time of the process, which other work on the machine disturbs less than the time on the wall.
 
 Peak memory is that of a process which takes the one step: forked from one that has imported all
-that is needed, it makes the inputs, takes a step with 32 samples, and then counts how far the peak
-of its resident memory (VmHWM) rises above what it was. On a GPU it is what torch has allocated.
+that is needed, it takes a step with few samples (torch loads some of its parts only then), makes
+the inputs, and counts how far the step lifts the peak of its resident memory (VmHWM) above what it
+was. On a GPU it is what torch has allocated.
 
-The C library gives memory for tensors above 32 MiB back to the system at once and asks for it anew,
+The C library gives the memory of large tensors back to the system at once and asks for it anew,
 which the system answers page by page. That is part of the times, of the naive form and of CLUB from
-N = 2^18 on; "kept" has CLUB in a process that was told to keep its memory.
+N = 2^19 on; "kept" has CLUB in a process that was told to keep its memory.
 
 Results go to results/bench/steps_DEVICE.json, .png and .svg. A run that was interrupted goes on
 where it ended. Where a step would take too long or too much memory, the row says so.
@@ -157,6 +158,7 @@ class Case:
 def peak_on_cpu(name: str, n: int, hidden: int, form: str) -> Row:
     """Memory of a step, to be run in a process of its own."""
     torch.set_num_threads(1)
+    Case(name, 160, "cpu", hidden).step()  # enough for more than one tile
     Case(name, 32, "cpu", hidden).step(form)
     case = Case(name, n, "cpu", hidden)
     before, start = resident_mib(), time.perf_counter()
@@ -492,7 +494,7 @@ def draw(result: Row, stem: Path, rival: Row | None) -> None:
         for style, label in (("--", "naive"), (":", "torch-mist")):
             if label == "naive" or any(row["method"] in names for row in rivals):
                 axes[0, column].plot([], [], style, color="0.4", label=label)
-        axes[0, column].legend(ncols=2, fontsize=9)
+        axes[0, column].legend(ncols=2, fontsize=9, loc="lower right")
         axes[1, column].set_xlabel("samples N")
     axes[0, 0].set_ylabel("milliseconds a step")
     axes[1, 0].set_ylabel("peak memory of a step, MiB")
@@ -500,6 +502,9 @@ def draw(result: Row, stem: Path, rival: Row | None) -> None:
         ax.set_xscale("log", base=2)
         ax.set_yscale("log")
         ax.grid(alpha=0.3)
+        ax.autoscale_view()
+    for row, bottom in zip(axes, (0.1, 1.0), strict=True):  # room for the legend; no noise
+        row[0].set_ylim(bottom=bottom)
     figure.suptitle(
         f"One step (value and gradients), d = {DIM}, hidden {HIDDEN}: {result['device']}"
     )
