@@ -90,8 +90,8 @@ def log_prob_same(p: Distribution, y: Shaped[Tensor, "n *event"]) -> Float[Tenso
         base, joined = unwrap(p.component_distribution)
         if type(base) is Normal and joined == 1:
             normal = Normal(base.loc[0], base.scale[0], validate_args=False)
-            centre = find_centre(y, Batch(len(y)))
-            product = log_prob_pairs_product(Independent(normal, 1, validate_args=False), centre)
+            p_k = Independent(normal, 1, validate_args=False)
+            product = log_prob_pairs_product(p_k, find_centre(y))  # each process has its own centre
             assert product is not None
             parts, rows = product
             log_p = categorical_log_probs(p.mixture_distribution)

@@ -269,8 +269,10 @@ def family_of(p: Distribution) -> Family | None:
     return FAMILIES.get(type(base))
 
 
-def find_centre(y: Shaped[Tensor, "m *event"], batch: Batch) -> Shaped[Tensor, "*event"]:
-    """A point near the data, the same on all processes; no gradient flows to it.
+def find_centre(
+    y: Shaped[Tensor, "m *event"], batch: Batch | None = None
+) -> Shaped[Tensor, "*event"]:
+    """A point near the data, the same on all processes of a batch; no gradient flows to it.
 
     It has to be near, not in the middle: the mean of the first few samples saves a pass over all of
     them. Taken relative to a sample, so that the centre of a constant column is that constant.
@@ -278,7 +280,8 @@ def find_centre(y: Shaped[Tensor, "m *event"], batch: Batch) -> Shaped[Tensor, "
     head = y[:256].detach()
     if not y.is_floating_point():
         return head[0]
-    return batch.from_first(head[0] + (head - head[0]).mean(0))
+    centre = head[0] + (head - head[0]).mean(0)
+    return centre if batch is None else batch.from_first(centre)
 
 
 def log_prob_mean_closed(
