@@ -9,6 +9,7 @@ rows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -193,7 +194,7 @@ def _split(name: str, data: Any) -> tuple[list[np.ndarray], list[str]]:
         ) from error
     if array.ndim == 0:
         raise ValueError(f"Expected {name} with one sample a row but got a single value.")
-    array = array.reshape(len(array), -1)
+    array = array.reshape(len(array), math.prod(array.shape[1:]))
     return list(array.T), [str(j) for j in range(array.shape[1])]
 
 

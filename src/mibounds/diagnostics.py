@@ -14,7 +14,7 @@ from torch.distributions import Distribution
 from mibounds.bridges import Bridge
 from mibounds.columns import Columns
 from mibounds.conditionals import LOG_VARIANCE_LIMIT
-from mibounds.densities import fit_gaussian, is_discrete, log_prob
+from mibounds.densities import fit_gaussian, is_discrete
 from mibounds.estimates import Advice, Row
 
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 NOISE = 100  # over n²: part of the variance below which a relation counts as one without noise
 FEW = 2  # columns in which the nearest neighbour is near
-EXPLODING = ("dv", "mine", "nwj", "tuba", "flo")  # means of exponentials of a critic
+FEW_PAIRS = 50  # that carry the mean of exponentials of a critic
+EXPLODING = ("dv", "mine", "nwj", "tuba", "flo")  # which have such a mean
 
 
 def has_scipy() -> bool:
@@ -33,7 +34,7 @@ def has_scipy() -> bool:
 def subsampled(name: str, used: int, n: int) -> Advice:
     """A method that looked at some of the rows only."""
     return Advice(
-        "subsampled",
+        f"{name}-subsampled",
         f"{name} looked at {used} of {n} rows, for time.",
         "Its interval is that of these rows; bridge uses all of them.",
     )
@@ -105,7 +106,7 @@ def look_at_bridge(found: Bridge, n: int) -> list[Advice]:
     if found.narrow > 0.05:
         advice.append(
             Advice(
-                "scale-limit",
+                "bridge-scale-limit",
                 f"In {found.narrow:.0%} of the rows the fitted noise of y given x is at the "
                 "narrowest that the model allows: the value is too low, and perhaps none is "
                 "finite.",
@@ -135,15 +136,12 @@ def look_at_rows(rows: Sequence[Row]) -> list[Advice]:
     return advice
 
 
-def look_at_estimator(
-    row: Row, worth: Sequence[dict[str, float]], values: Sequence[float], meeting: int
-) -> list[Advice]:
+def look_at_estimator(row: Row, worth: Sequence[dict[str, float]], meeting: int) -> list[Advice]:
     """Findings in one cross-fitted estimator.
 
     Args:
         row: what it says.
-        worth: of its conditional on each fold, by `worth_of`.
-        values: of each fold.
+        worth: of its conditional or critic on each fold.
         meeting: rows that met each other.
     """
     advice = []
@@ -156,18 +154,18 @@ def look_at_estimator(
                 "Read it as a lower bound only; take bridge for a value, or more rows.",
             )
         )
-    if row.method in EXPLODING:
-        spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-        if not math.isfinite(row.nats) or spread > max(0.3, 0.15 * abs(row.nats)):
-            advice.append(
-                Advice(
-                    "variance-exploding",
-                    f"{row.method} differs by {spread:.2f} nats from fold to fold: the mean of "
-                    "exponentials in it rests on few pairs.",
-                    "Take smile or infonce, which clip or bound it, or bridge.",
-                )
+    pairs = min((w["pairs"] for w in worth if "pairs" in w), default=math.inf)
+    if row.method in EXPLODING and (pairs < FEW_PAIRS or not math.isfinite(row.nats)):
+        advice.append(
+            Advice(
+                f"{row.method}-variance",
+                f"The mean of exponentials in {row.method} rests on {pairs:.0f} of "
+                f"{meeting * (meeting - 1)} pairs: its variance explodes, and the value is "
+                "what these few happen to be.",
+                "Take smile or infonce, which clip or bound it, or bridge.",
             )
-    if worth and any(w for w in worth):
+        )
+    if worth and all("gain" in w for w in worth):
         gain = float(np.mean([w["gain"] for w in worth]))
         if gain <= 0:
             advice.append(
@@ -182,7 +180,7 @@ def look_at_estimator(
         if at_limit > 0.01:
             advice.append(
                 Advice(
-                    "log-variance-limit",
+                    f"{row.method}-log-variance-limit",
                     f"{at_limit:.0%} of the log-variances of {row.method} are at their limit: the "
                     "fit ran away, or y is a function of x.",
                     "Look for columns of y that x determines; add noise, or leave them out.",
@@ -199,7 +197,7 @@ def worth_of(
         counts = np.bincount(y.cpu().numpy())
         p = counts[counts > 0] / len(y)
         return {"gain": fitted + float(-(p * np.log(p)).sum())}
-    marginal = log_prob(fit_gaussian(y), y).mean().item()
+    marginal = fit_gaussian(y).log_prob(y).mean().item()
     worth = {"gain": fitted - marginal}
     if hasattr(distribution, "variance"):
         spread = (distribution.variance / y.var(0)).log()

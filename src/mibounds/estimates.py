@@ -200,6 +200,8 @@ class Estimate:
         about = [m for m in methods if warning.code.startswith(f"{m}-")]
         if warning.code.startswith("q-"):
             return self.method in WITH_Q
+        if warning.code.endswith("-subsampled"):
+            return False
         return not about or max(about, key=len) == self.method
 
     # --- to read ---------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from mibounds.columns import Columns, as_columns, split_dataset
 from mibounds.conditionals import Categorical
 from mibounds.densities import log_prob
 from mibounds.estimates import Advice, Estimate, Point, Row
-from mibounds.estimators import ESTIMATORS, ConditionalEstimator, Estimator
+from mibounds.estimators import ESTIMATORS, VUB, ConditionalEstimator, Estimator
 from mibounds.fitting import fit
 
 if TYPE_CHECKING:
@@ -170,17 +170,19 @@ def estimate(
         report,
     )
     outcomes: list[_Outcome] = []
-    for name in names:
-        word = name
-        report(0.0)
-        outcomes.append(_measure(name, problem))
-        done += 1
     null: tuple[float, ...] = ()
     p_value = None
-    if permutations:
-        word = "permutations"
-        value, null = _permute(names[0], problem, permutations)
-        p_value = (1 + sum(v >= value for v in null)) / (1 + permutations)
+    with torch.random.fork_rng(devices=[]):  # the caller's random numbers are left alone
+        for name in names:
+            word = name
+            report(0.0)
+            torch.manual_seed(seed)
+            outcomes.append(_measure(name, problem))
+            done += 1
+        if permutations:
+            word = "permutations"
+            value, null = _permute(names[0], problem, permutations)
+            p_value = (1 + sum(v >= value for v in null)) / (1 + permutations)
     report(0.0 if permutations == 0 else 1.0)
     first = outcomes[0]
     rows = tuple(row for outcome in outcomes for row in outcome.rows)
@@ -384,27 +386,27 @@ def _cross_fit(name: str, p: _Problem, side: Columns) -> _Outcome:
     make, x, y = _prepare(name, p, side)
     values: list[float] = []
     outcome = _Outcome([], None, "normal, from the spread over folds")
-    known = []
-    estimator = make()
+    worth, fitted = [], []
     for fold, rows in enumerate(p.folds):
         estimator = _fit_outside(make, p, fold, name, x, y, outcome.history)
+        fitted.append(estimator)
         chunks = np.array_split(rows, math.ceil(len(rows) / MEETING))
         with torch.no_grad():
             values.append(float(np.mean([estimator(x[c], y[c]).item() for c in chunks])))
-            known.append(_worth(estimator, x, y, rows))
+            worth.append(_worth(estimator, x, y, rows))
         p.report((fold + 1) / len(p.folds))
     error = float(np.std(values, ddof=1) / math.sqrt(len(values)))
     row = Row(
         name,
-        estimator.bound,
-        estimator.condition,
+        fitted[0].bound,
+        fitted[0].condition,
         float(np.mean(values)),
         error,
         time.perf_counter() - start,
     )
     outcome.rows, outcome.error = [row], error
     meeting = min(MEETING, min(len(f) for f in p.folds))
-    outcome.advice = diagnostics.look_at_estimator(row, known, values, meeting)
+    outcome.advice = diagnostics.look_at_estimator(row, worth, meeting)
     return outcome
 
 
@@ -419,9 +421,8 @@ def _fit_outside(
 ) -> Estimator:
     """An estimator fitted to the rows of the other folds."""
     train, check = bridges.split_rows(p.folds, fold)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(p.seed + fold)
-        estimator = make().to(p.device)
+    torch.manual_seed(p.seed + fold)
+    estimator = make().to(p.device)
     fit(
         estimator,
         x[train],
@@ -448,11 +449,8 @@ def _prepare(
     if issubclass(kind, ConditionalEstimator) and labels:
         codes, classes = p.y.codes()
         y = torch.as_tensor(codes, device=p.device)
-        return (
-            lambda: kind(conditional=Categorical(x.shape[1], classes, hidden)),
-            x,
-            y,
-        )
+        more: dict[str, Any] = {"marginal": "learned"} if kind is VUB else {}
+        return lambda: kind(conditional=Categorical(x.shape[1], classes, hidden), **more), x, y
     if issubclass(kind, ConditionalEstimator) and "discrete" in p.y.kinds:
         raise ValueError(
             f"Expected y of one kind for {name} but got both; use a critic such as infonce, or "
@@ -464,9 +462,12 @@ def _prepare(
 
 def _worth(estimator: Estimator, x: Tensor, y: Tensor, rows: np.ndarray) -> dict[str, float]:
     """What the diagnostics want to know of an estimator on held-out rows."""
-    if not isinstance(estimator, ConditionalEstimator):
-        return {}
     some = rows[:MEETING]
+    if not isinstance(estimator, ConditionalEstimator):
+        scores = estimator._scores(x[some], y[some], None)
+        total = scores.log_sum_exp(None, "others")
+        squares = scores.log_sum_exp(None, "others", lambda s: 2 * s)
+        return {"pairs": (2 * total - squares).exp().item()}
     distribution = estimator.conditional(x[some])
     fitted = log_prob(distribution, y[some]).mean().item()
     return diagnostics.worth_of(distribution, y[some], fitted)
