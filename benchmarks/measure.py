@@ -1,0 +1,255 @@
+"""How near `estimate` comes to known truths, and how often its interval covers them.
+
+    python benchmarks/measure.py tasks       every task of TASKS by every method, 10000 samples
+    python benchmarks/measure.py coverage    d = 20, MI 2 ... 10, Gaussian and cubic, 20 seeds each
+
+Each finished cell is a line of results/measure/NAME.jsonl at once; a second start skips those. The
+summary beside it (NAME.json, NAME.md) is made of these lines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import statistics
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+from rich.progress import Progress
+
+N = 10_000
+LEVELS = (2, 4, 6, 8, 10)
+FAMILIES = ("gaussian", "cubic", "cubic-w")
+
+
+def measure(task: str, method: str, seed: int, n: int, budget: str) -> dict:
+    """One cell."""
+    import torch
+
+    import mibounds as mb
+
+    torch.set_num_threads(1)
+    row = {"task": task, "method": method, "seed": seed, "n": n, "budget": budget}
+    truth = mb.TASKS[task].mutual_information
+    x, y = mb.TASKS[task].sample(n, generator=seed)
+    start = time.perf_counter()
+    try:
+        result = mb.estimate(x, y, methods=method, budget=budget, seed=seed)
+    except ValueError as error:
+        return {**row, "truth": truth, "nats": None, "why": str(error)}
+    return {
+        **row,
+        "truth": truth,
+        "nats": result.nats,
+        "interval": list(result.interval),
+        "lower": result.lower,
+        "upper": result.upper,
+        "by": result.method,
+        "warnings": [a.code for a in result.warnings],
+        "seconds": time.perf_counter() - start,
+    }
+
+
+def cells(name: str, quick: bool) -> list[tuple[str, str, int]]:
+    """Task, method and seed of each cell."""
+    import mibounds as mb
+
+    if name == "coverage":
+        seeds = range(2 if quick else 20)
+        levels = LEVELS[:1] if quick else LEVELS
+        return [(f"{f}-{v}", "default", s) for s in seeds for v in levels for f in FAMILIES]
+    tasks = ["gaussian-dense", "table"] if quick else list(mb.TASKS)
+    methods = ["bridge", *mb.CLASSICAL, *mb.ESTIMATORS]
+    if quick:
+        methods = ["bridge", "club", "gaussian_copula"]
+    return [(t, m, 0) for m in ["default", *methods] for t in tasks]
+
+
+def read(path: Path) -> list[dict]:
+    """Finished cells; the line that an interrupted run left unfinished is dropped."""
+    rows = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return rows
+
+
+def write(path: Path, text: str) -> None:
+    """A whole file, or none."""
+    part = path.with_suffix(path.suffix + ".part")
+    part.write_text(text)
+    os.replace(part, path)
+
+
+def summarise_tasks(rows: list[dict]) -> tuple[dict, str]:
+    """Errors of each method over the tasks that it can do."""
+    methods = list(dict.fromkeys(r["method"] for r in rows))
+    tasks = list(dict.fromkeys(r["task"] for r in rows))
+    value = {(r["task"], r["method"]): r for r in rows}
+    truth = {r["task"]: r["truth"] for r in rows}
+    low = [t for t in tasks if truth[t] < 2]
+    summary = []
+    for m in methods:
+        done = [t for t in tasks if (t, m) in value and value[t, m]["nats"] is not None]
+        error = {t: abs(value[t, m]["nats"] - truth[t]) for t in done}
+        same = {t: abs(value[t, "default"]["nats"] - truth[t]) for t in done}
+        summary.append(
+            {
+                "method": m,
+                "tasks": len(done),
+                "mae": _mean(error.values()),
+                "default_mae_on_these": _mean(same.values()),
+                "mae_below_2": _mean([error[t] for t in low if t in error]),
+                "seconds": _mean([value[t, m]["seconds"] for t in done]),
+            }
+        )
+    best = min(s["mae"] for s in summary if s["tasks"] == len(tasks))
+    head = summary[methods.index("default")]
+    acceptance = [
+        {
+            "what": "default: lowest mean absolute error, against each method on what it can do",
+            "goal": "no method lower",
+            "measured": max(s["default_mae_on_these"] - s["mae"] for s in summary),
+            "holds": head["mae"] <= best
+            and all(s["default_mae_on_these"] <= s["mae"] for s in summary),
+        },
+        {
+            "what": "default: mean absolute error over tasks with less than 2 nats",
+            "goal": "< 0.05",
+            "measured": head["mae_below_2"],
+            "holds": head["mae_below_2"] < 0.05,
+        },
+    ]
+    lines = [f"| task | truth | {' | '.join(methods)} |", "|---" * (2 + len(methods)) + "|"]
+    for t in tasks:
+        shown = [value.get((t, m), {}).get("nats") for m in methods]
+        numbers = " | ".join("-" if v is None else f"{v:.3f}" for v in shown)
+        lines.append(f"| {t} | {truth[t]:.3f} | {numbers} |")
+    for key in ("mae", "mae_below_2", "seconds"):
+        numbers = " | ".join("-" if s[key] is None else f"{s[key]:.3f}" for s in summary)
+        lines.append(f"| **{key}** | | {numbers} |")
+    return {"methods": summary, "acceptance": acceptance}, "\n".join(lines)
+
+
+def summarise_coverage(rows: list[dict]) -> tuple[dict, str]:
+    """Error and coverage of each cell, and of all runs pooled."""
+    summary = []
+    for task in dict.fromkeys(r["task"] for r in rows):
+        some = [r for r in rows if r["task"] == task]
+        values = [r["nats"] for r in some]
+        summary.append(
+            {
+                "task": task,
+                "truth": some[0]["truth"],
+                "mean": statistics.mean(values),
+                "sd": statistics.stdev(values) if len(values) > 1 else None,
+                "largest_error": max(abs(v / some[0]["truth"] - 1) for v in values),
+                "covered": _mean([_covers(r) for r in some]),
+                "seeds": len(some),
+                "seconds": _mean([r["seconds"] for r in some]),
+            }
+        )
+    plain = [r for r in rows if not r["task"].startswith("cubic-w")]
+    pooled, with_w = _mean([_covers(r) for r in plain]), _mean([_covers(r) for r in rows])
+    worst = max(s["largest_error"] for s in summary)
+    acceptance = [
+        {
+            "what": "largest relative error of any run",
+            "goal": "<= 0.05",
+            "measured": worst,
+            "holds": worst <= 0.05,
+        },
+        {
+            "what": "95 % intervals that cover, Gaussian and cubic",
+            "goal": ">= 0.9",
+            "measured": pooled,
+            "holds": pooled >= 0.9,
+        },
+        {
+            "what": "95 % intervals that cover, with W too",
+            "goal": ">= 0.9",
+            "measured": with_w,
+            "holds": with_w >= 0.9,
+        },
+        {
+            "what": "largest mean seconds of a cell",
+            "goal": "< 120",
+            "measured": max(s["seconds"] for s in summary),
+            "holds": max(s["seconds"] for s in summary) < 120,
+        },
+    ]
+    lines = [
+        "| task | truth | mean | sd | largest error | covered | seeds | seconds |",
+        "|---" * 8 + "|",
+    ]
+    for s in summary:
+        sd = math.nan if s["sd"] is None else s["sd"]
+        lines.append(
+            f"| {s['task']} | {s['truth']:.0f} | {s['mean']:.3f} | {sd:.3f} | "
+            f"{s['largest_error']:.1%} | {s['covered']:.0%} | {s['seeds']} | {s['seconds']:.0f} |"
+        )
+    return {"cells": summary, "acceptance": acceptance}, "\n".join(lines)
+
+
+def _covers(row: dict) -> bool:
+    return row["interval"][0] <= row["truth"] <= row["interval"][1]
+
+
+def _mean(values) -> float | None:
+    values = list(values)
+    return statistics.mean(values) if values else None
+
+
+def main() -> None:
+    """Run it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("name", choices=("tasks", "coverage"))
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--out", type=Path, default=Path("results/measure"))
+    parser.add_argument("--quick", action="store_true", help="few cells, few samples")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    n, budget = (300, "fast") if args.quick else (N, "default")
+    path = args.out / f"{args.name}.jsonl"
+    rows = read(path)
+    write(path, "".join(json.dumps(r) + "\n" for r in rows))
+    done = {(r["task"], r["method"], r["seed"]) for r in rows}
+    wanted = cells(args.name, args.quick)
+    todo = [c for c in wanted if c not in done]
+    with Progress() as bar, ProcessPoolExecutor(args.jobs) as pool, path.open("a") as file:
+        work = bar.add_task(args.name, total=len(todo))
+        futures = [pool.submit(measure, *cell, n, budget) for cell in todo]
+        for future in as_completed(futures):
+            row = future.result()
+            rows.append(row)
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+            bar.advance(work)
+    order = {cell: i for i, cell in enumerate(wanted)}
+    rows.sort(key=lambda r: order.get((r["task"], r["method"], r["seed"]), len(order)))
+    write(path, "".join(json.dumps(r) + "\n" for r in rows))
+    summarise = {"tasks": summarise_tasks, "coverage": summarise_coverage}[args.name]
+    summary, table = summarise(rows)
+    import torch
+
+    import mibounds
+
+    about = {
+        "command": f"python benchmarks/measure.py {args.name}",
+        "mibounds": mibounds.__version__,
+        "torch": torch.__version__,
+        "n": n,
+        "budget": budget,
+    }
+    write(args.out / f"{args.name}.json", json.dumps({**about, **summary}, indent=1) + "\n")
+    write(args.out / f"{args.name}.md", table + "\n")
+    print(json.dumps(summary["acceptance"], indent=1))
+
+
+if __name__ == "__main__":
+    main()
