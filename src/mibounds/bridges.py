@@ -388,6 +388,7 @@ class _Work:
                 generator=generator,
                 held_out=(a[check], e[check]),
                 patience=self.effort.patience,
+                to_beat=-base,
                 on_check=lambda *look: looks.append((name, (fold, *look))),  # noqa: B023
             )
             model.eval().requires_grad_(False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -43,6 +44,7 @@ def fit(
     on_step: Callable[[int, float], None] | None = None,
     held_out: tuple[Tensor, Tensor] | None = None,
     patience: int = 300,
+    to_beat: float = math.inf,
     on_check: Callable[[int, float, float], None] | None = None,
 ) -> list[float]:
     """Fit an estimator's conditional or critic by Adam on random batches.
@@ -65,6 +67,8 @@ def fit(
             value in every step).
         held_out: further samples x and y, which decide when to stop.
         patience: steps without a lower loss on them after which to stop.
+        to_beat: loss on them without which the fit is worth nothing; half the patience must do
+            to get below it.
         on_check: called after each look with the step, the loss of its batch and that held out.
 
     Returns:
@@ -122,6 +126,8 @@ def fit(
                     if on_check is not None:
                         on_check(step, loss.item(), outside)
                     if step - watch.step >= patience:
+                        break
+                    if watch.loss >= to_beat and step >= patience // 2:
                         break
         if watch is not None:
             watch.restore()
