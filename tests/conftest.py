@@ -12,6 +12,7 @@ import torch  # these two before mibounds, whose annotations are to be read belo
 typing.TYPE_CHECKING = True
 with jaxtyping.install_import_hook("mibounds", "beartype.beartype"):
     import mibounds
+    import mibounds.cli
     import mibounds.report
     import mibounds.tasks  # noqa: F401
 typing.TYPE_CHECKING = False

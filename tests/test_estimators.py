@@ -2,6 +2,7 @@
 
 import copy
 import math
+import re
 import shutil
 import warnings
 
@@ -56,6 +57,8 @@ def test_each_states_its_side_on_the_class_and_under_which_condition(name):
     for owner in (cls, make(name)):
         assert owner.bound in ("upper", "lower", "neither")
         assert len(owner.condition) > 5
+        assert owner.cost.startswith("N")
+        assert re.search(r"\b(19|20)\d\d\b", owner.reference)
     upper = {"club", "club_sample", "l1out", "vub"}
     neither = {"smile", "doe"}
     expected = "upper" if name in upper else "neither" if name in neither else "lower"

@@ -4,9 +4,10 @@ Each has two verbs. ``estimator(x, y)`` is the bound on a batch of samples, in n
 differentiated; it changes nothing. ``estimator.learning_loss(x, y)`` is what to minimise to fit the
 conditional or critic; in training mode it also lets them see the scale of the data.
 
-Each states a fact: ``bound`` is "upper", "lower" or "neither", and ``condition`` says under which
-condition. For q(y|x) it matters which variable is which: x is what q is given, y what it predicts.
-A model of x given y is the same estimator with the arguments swapped.
+Each states facts: ``bound`` is "upper", "lower" or "neither", and ``condition`` says under which
+condition; ``cost`` says how the work grows with the N pairs of a batch, ``reference`` where the
+bound comes from. For q(y|x) it matters which variable is which: x is what q is given, y what it
+predicts. A model of x given y is the same estimator with the arguments swapped.
 """
 
 from mibounds.estimators.from_conditionals import (

@@ -38,6 +38,8 @@ class ConditionalEstimator(nn.Module, ABC):
 
     bound: Side
     condition: str
+    cost: str
+    reference: str
 
     def __init__(
         self,
@@ -118,6 +120,8 @@ class CLUB(ConditionalEstimator):
 
     bound = "upper"
     condition = "q is p(y|x), or nearer to p(x, y) than to p(x) p(y) (CLUB, Theorem 3.2)"
+    cost = "N for exponential families, else N^2"
+    reference = "Cheng et al. 2020, equations 13 and 15"
 
     def __init__(
         self,
@@ -160,6 +164,8 @@ class CLUBSample(ConditionalEstimator):
 
     bound = "upper"
     condition = CLUB.condition
+    cost = "N"
+    reference = "Cheng et al. 2020, section 3.3"
 
     def __init__(
         self,
@@ -216,6 +222,8 @@ class L1Out(ConditionalEstimator):
 
     bound = "upper"
     condition = "q is p(y|x), or nearer to it than its mean over x is to p(y) (CLUB, Theorem C.2)"
+    cost = "N^2"
+    reference = "Poole et al. 2019, section 2.5; Cheng et al. 2020, equations 7 and 9"
 
     def forward(
         self,
@@ -247,6 +255,8 @@ class VUB(ConditionalEstimator):
 
     bound = "upper"
     condition = "q is p(y|x), or nearer to it than r(y) is to p(y) (CLUB, Theorem C.1)"
+    cost = "N"
+    reference = "Alemi et al. 2017, equation 14; Cheng et al. 2020, equations 6 and 8"
 
     def __init__(
         self,
@@ -325,6 +335,8 @@ class BA(ConditionalEstimator):
 
     bound = "lower"
     condition = "always, if the entropy given is the true one"
+    cost = "N"
+    reference = "Barber and Agakov 2003; Cheng et al. 2020, equation 2"
 
     def __init__(
         self,
@@ -372,6 +384,8 @@ class DoE(ConditionalEstimator):
 
     bound = "neither"
     condition = "a difference of two upper bounds"
+    cost = "N"
+    reference = "McAllester and Stratos 2020, section 5"
 
     def __init__(
         self,

@@ -38,6 +38,8 @@ class CriticEstimator(nn.Module, ABC):
 
     bound: Side
     condition: str
+    cost: str
+    reference: str
 
     def __init__(
         self,
@@ -98,6 +100,8 @@ class DV(CriticEstimator):
 
     bound = "lower"
     condition = 'negatives="all", or many: the logarithm of a sample mean is biased upwards'
+    cost = "N^2"
+    reference = "Donsker and Varadhan 1983; Cheng et al. 2020, equation 3"
 
     def forward(
         self,
@@ -126,6 +130,8 @@ class MINE(CriticEstimator):
 
     bound = "lower"
     condition = DV.condition
+    cost = "N^2"
+    reference = "Belghazi et al. 2018, equation 12 and section 3.2"
     log_average: Tensor
 
     def __init__(
@@ -179,6 +185,8 @@ class NWJ(CriticEstimator):
 
     bound = "lower"
     condition = "always"
+    cost = "N^2"
+    reference = "Nguyen, Wainwright and Jordan 2010; Cheng et al. 2020, equation 4"
 
     def forward(
         self,
@@ -205,6 +213,8 @@ class InfoNCE(CriticEstimator):
 
     bound = "lower"
     condition = "always, and never above log N"
+    cost = "N^2"
+    reference = "van den Oord et al. 2018; Cheng et al. 2020, equation 5"
 
     def __init__(
         self,
@@ -246,6 +256,8 @@ class TUBA(CriticEstimator):
 
     bound = "lower"
     condition = "always"
+    cost = "N^2"
+    reference = "Poole et al. 2019, sections 2.2 and 2.4"
 
     def __init__(
         self,
@@ -322,6 +334,8 @@ class JS(CriticEstimator):
 
     bound = "lower"
     condition = "always"
+    cost = "N^2"
+    reference = "Nowozin et al. 2016, table 6; Hjelm et al. 2019, equation 4"
 
     def forward(
         self,
@@ -365,6 +379,8 @@ class SMILE(CriticEstimator):
 
     bound = "neither"
     condition = "clipping makes the partition function too small or too large"
+    cost = "N^2"
+    reference = "Song and Ermon 2020, section 5"
 
     def __init__(
         self,
@@ -412,6 +428,8 @@ class FLO(CriticEstimator):
 
     bound = "lower"
     condition = "always"
+    cost = "N^2"
+    reference = "Guo et al. 2022, section 3"
 
     def __init__(
         self,

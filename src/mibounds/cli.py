@@ -1,0 +1,454 @@
+"""The command line: ``mibounds estimate``, ``mibounds tasks``, ``mibounds methods``.
+
+A command is a frozen dataclass with a method ``run``; its fields are its flags and its docstring is
+their help. A new command is one class and one line in `COMMANDS`.
+
+What is asked for goes to standard output, everything else (progress, errors) to standard error, and
+an error is one line. The exit code is 0, or 2 for input that cannot be used, 1 if the computation
+or the writing of its results failed, 130 after Ctrl-C. Set MIBOUNDS_TRACEBACK=1 to see where an
+error came from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union
+
+from mibounds.files import check_target, replacing
+from mibounds.tables import check_apart, read_names, read_table, select
+
+__all__ = ["COMMANDS", "main"]
+
+Progress = Callable[[float, str], None]
+
+
+class Command(ABC):
+    """What the command line can do: flags as fields, and what to do with them."""
+
+    @abstractmethod
+    def run(self) -> None:
+        """Do it. A ValueError is taken for bad input, any other exception for a failure."""
+
+
+@dataclass(frozen=True)
+class EstimateCommand(Command):
+    """Estimate the mutual information of columns of a file, with an interval.
+
+    Columns are names, ranges (a:d, in the order of the file), arrays of an NPZ file (emb) or
+    patterns (pixel_*), with commas between them.
+
+    Attributes:
+        file: CSV, TSV, Parquet, NPZ or NPY file.
+        x: columns of x; if left out, those named x.
+        y: columns of y; if left out, those named y.
+        given: columns z, for the mutual information of x and y given z.
+        method: names of methods with commas between them, see "mibounds methods".
+        budget: seconds (fast), or a minute or two (default).
+        discrete: columns that are labels although they hold numbers.
+        continuous: columns that are measurements although they look like labels.
+        permutations: shuffles of y for a p-value; 0 for none.
+        level: how often the interval is to hold the truth.
+        seed: seed of all that is random.
+        block: rows that hang together in time, which the interval takes as one.
+        drop_missing: leave out rows with missing values.
+        json: print JSON instead of a table.
+        plot: picture to write; its ending (.png, .svg, .pdf) says which kind.
+        report: HTML page to write.
+        out: JSON file to write.
+    """
+
+    file: str
+    x: str = ""
+    y: str = ""
+    given: str = ""
+    method: str = "default"
+    budget: Literal["fast", "default"] = "default"
+    discrete: str = ""
+    continuous: str = ""
+    permutations: int = 0
+    level: float = 0.95
+    seed: int = 0
+    block: int = 1
+    drop_missing: bool = False
+    json: bool = False
+    plot: str = ""
+    report: str = ""
+    out: str = ""
+
+    def run(self) -> None:
+        """Read, estimate, print, write."""
+        self._check_targets()
+        names = read_names(self.file)
+        sides = {"--x": self._side(names, "x"), "--y": self._side(names, "y")}
+        if self.given:
+            sides["--given"] = select(names, self.given)
+        check_apart(sides)
+        used = [name for side in sides.values() for name in side]
+        declared = {
+            "--discrete": self._declared(names, used, "discrete"),
+            "--continuous": self._declared(names, used, "continuous"),
+        }
+        check_apart(declared)
+        discrete, continuous = map(frozenset, declared.values())
+        whole = read_table(self.file, used, discrete=discrete, continuous=continuous)
+        table = whole.complete(drop=self.drop_missing)
+
+        from mibounds.estimation import estimate
+
+        x, y = table.array(sides["--x"]), table.array(sides["--y"])
+        conditions: dict[str, Any] = {}
+        if self.given:
+            kinds = table.kinds(sides["--given"], discrete, continuous)
+            conditions = {"given": table.array(sides["--given"]), "given_kinds": kinds}
+        with _progress_bar() as progress:
+            result = estimate(
+                x,
+                y,
+                **conditions,
+                methods=self._methods(),
+                x_kinds=table.kinds(sides["--x"], discrete, continuous),
+                y_kinds=table.kinds(sides["--y"], discrete, continuous),
+                budget=self.budget,
+                level=self.level,
+                permutations=self.permutations,
+                block=self.block,
+                seed=self.seed,
+                progress=progress,
+            )
+        record = {
+            "file": self.file,
+            "x": sides["--x"],
+            "y": sides["--y"],
+            "given": sides.get("--given", []),
+            "dropped": whole.rows - table.rows,
+            **json.loads(result.to_json()),
+        }
+        text = json.dumps(record, indent=2, ensure_ascii=False)
+        if self.out:
+            with _writing(self.out) as path:
+                path.write_text(text + "\n", encoding="utf-8")
+        title = f"{Path(self.file).name}, {table.rows} rows: {_formula(sides)}"
+        dropped = (
+            f" ({record['dropped']} with missing values left out)" if record["dropped"] else ""
+        )
+        _say(text if self.json else f"{title}{dropped}\n\n{result}")
+        if self.plot:
+            with _writing(self.plot) as path:
+                _save_plot(result, path)
+        if self.report:
+            from mibounds.report import write_report
+
+            with _writing(self.report) as path:
+                write_report(
+                    path, result, x=x, y=y, names=(sides["--x"], sides["--y"]), title=title
+                )
+
+    def _check_targets(self) -> None:
+        """All that can be wrong with the files to write, said before anything is computed."""
+        seen = {Path(self.file).resolve(): "the data"}
+        for flag, path in (("--out", self.out), ("--plot", self.plot), ("--report", self.report)):
+            if path:
+                target = check_target(path, flag)
+                if target in seen:
+                    raise ValueError(
+                        f"Expected a file of its own for {flag} but got {path!r}, "
+                        f"which is that of {seen[target]}."
+                    )
+                seen[target] = flag
+        if self.plot:
+            _check_plot(self.plot)
+        if self.report and Path(self.report).suffix.lower() not in (".html", ".htm"):
+            raise ValueError(f"Expected --report to end in .html but got {self.report!r}.")
+
+    def _side(self, names: Sequence[str], side: str) -> list[str]:
+        pattern = getattr(self, side)
+        try:
+            return select(names, pattern or side)
+        except ValueError as error:
+            if pattern:
+                raise
+            raise ValueError(f"Expected --{side}, the columns of {side}: {error}") from None
+
+    def _declared(self, names: Sequence[str], used: Sequence[str], kind: str) -> list[str]:
+        pattern = getattr(self, kind)
+        chosen = select(names, pattern) if pattern else []
+        kept = [name for name in chosen if name in set(used)]
+        if pattern and not kept:
+            raise ValueError(
+                f"Expected --{kind} to name columns that are used but got {pattern!r}."
+            )
+        return kept
+
+    def _methods(self) -> str | list[str]:
+        names = [name.strip() for name in self.method.split(",")]
+        return "default" if names == ["default"] else names
+
+
+@dataclass(frozen=True)
+class TasksCommand(Command):
+    """List the distributions with known mutual information.
+
+    Attributes:
+        json: print JSON instead of a table.
+    """
+
+    json: bool = False
+
+    def run(self) -> None:
+        """Print one task a line."""
+        from mibounds.tasks import TASKS
+
+        rows = [
+            {
+                "name": name,
+                "x_dim": task.x_dim,
+                "y_dim": task.y_dim,
+                "classes": task.classes,
+                "nats": task.mutual_information,
+                "error": task.mutual_information_error,
+            }
+            for name, task in TASKS.items()
+        ]
+        if self.json:
+            _say(json.dumps(rows, indent=2))
+            return
+        _say_table(
+            ("name", "x", "y", "nats"),
+            [
+                (
+                    row["name"],
+                    row["x_dim"],
+                    f"{row['classes']} labels" if row["classes"] else row["y_dim"],
+                    f"{row['nats']:.4f}",
+                )
+                for row in rows
+            ],
+        )
+
+
+@dataclass(frozen=True)
+class MethodsCommand(Command):
+    """List the methods of estimation, on which side of the truth they lie, and what they cost.
+
+    Attributes:
+        json: print JSON instead of a table.
+    """
+
+    json: bool = False
+
+    def run(self) -> None:
+        """Print one method a line."""
+        from mibounds.classical import CLASSICAL
+        from mibounds.estimators import ESTIMATORS
+
+        rows = [
+            {
+                "name": name,
+                "kind": kind,
+                "side": method.bound,
+                "condition": method.condition,
+                "cost": method.cost,
+                "reference": method.reference,
+            }
+            for kind, registry in (("network", ESTIMATORS), ("classical", CLASSICAL))
+            for name, method in registry.items()
+        ]
+        if self.json:
+            _say(json.dumps(rows, indent=2, ensure_ascii=False))
+            return
+        columns = ("name", "kind", "side", "cost", "reference")
+        _say_table(columns, [[row[column] for column in columns] for row in rows])
+
+
+COMMANDS: dict[str, type[Command]] = {
+    "estimate": EstimateCommand,
+    "tasks": TasksCommand,
+    "methods": MethodsCommand,
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Args:
+        argv: the arguments; those of this process if left out.
+
+    Returns:
+        The exit code.
+
+    Example:
+        >>> main(["--version"])
+        mibounds ...
+        0
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if arguments[:1] == ["--version"]:
+            from mibounds import __version__
+
+            _say(f"mibounds {__version__}")
+        else:
+            _parse(arguments).run()
+        sys.stdout.flush()
+    except SystemExit as end:  # after --help
+        return int(end.code or 0)
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130)
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except Exception as error:
+        if os.environ.get("MIBOUNDS_TRACEBACK"):
+            raise
+        if isinstance(error, ValueError | FileNotFoundError):
+            return _fail(f"error: {error}", 2)
+        if isinstance(error, ImportError | _Failure):
+            return _fail(f"error: {error}", 1)
+        return _fail(f"error: {type(error).__name__}: {error}", 1)
+    return 0
+
+
+class _Failure(Exception):
+    """A failure that is worded for the user already."""
+
+
+def _parse(arguments: list[str]) -> Command:
+    try:
+        import tyro
+    except ImportError:
+        raise ImportError(
+            "the command line needs tyro; install it with: pip install 'mibounds[cli]'"
+        ) from None
+    choices = tuple(
+        Annotated[command, tyro.conf.subcommand(name, prefix_name=False)]
+        for name, command in COMMANDS.items()
+    )
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(
+                Union[choices],  # noqa: UP007 (made from a tuple)
+                prog="mibounds",
+                description="Bounds on mutual information. The version: mibounds --version.",
+                args=arguments or ["--help"],
+                config=(
+                    tyro.conf.PositionalRequiredArgs,
+                    tyro.conf.PositionalMetavarFromFieldName,
+                    tyro.conf.FlagCreatePairsOff,
+                ),
+            )
+    except SystemExit as end:
+        if end.code:
+            raise ValueError(_one_line_of(said.getvalue())) from None
+        raise
+
+
+def _one_line_of(box: str) -> str:
+    """What tyro says in a box of several lines, without the help that it adds below a rule."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", box)
+    lines = [line.strip().strip("│|").strip() for line in plain.splitlines()]
+    parts: list[list[str]] = [[]]
+    for line in lines[1:]:  # the first is the title
+        if re.fullmatch(r"[─╰╯=+-]{3,}", line):
+            parts.append([])
+        else:
+            parts[-1].append(line)
+    told = [" ".join(part) for part in parts if part]
+    kept = told[:1] + [t for t in told[1:] if t.startswith(("Perhaps", "Available"))]
+    return "; ".join(kept).removeprefix("Error parsing ") or " ".join(plain.split())
+
+
+def _fail(message: str, code: int) -> int:
+    line = " ".join(message.split())
+    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+    print(f"mibounds: {line[:1000]}", file=sys.stderr)
+    return code
+
+
+def _say(text: str) -> None:
+    """Print, also where the terminal's encoding lacks a letter."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    print(text.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def _say_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    cells = [[str(cell) for cell in row] for row in [header, *rows]]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        _say("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip())
+
+
+def _formula(sides: dict[str, list[str]]) -> str:
+    def short(names: list[str]) -> str:
+        return ", ".join(names if len(names) <= 4 else [*names[:2], "...", names[-1]])
+
+    given = f" | {short(sides['--given'])}" if "--given" in sides else ""
+    return f"I({short(sides['--x'])}; {short(sides['--y'])}{given})"
+
+
+@contextlib.contextmanager
+def _writing(path: str) -> Iterator[Path]:
+    """Write a result: whole or not at all, and a failure is not the input's."""
+    try:
+        with replacing(path) as temporary:
+            yield temporary
+    except Exception as error:
+        if isinstance(error, ImportError):
+            raise
+        raise _Failure(f"{path} could not be written: {error}") from error
+
+
+def _check_plot(path: str) -> None:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ImportError(
+            "--plot needs matplotlib; install it with: pip install 'mibounds[plot]'"
+        ) from None
+    known = Figure().canvas.get_supported_filetypes()
+    if Path(path).suffix[1:].lower() not in known:
+        raise ValueError(
+            f"Expected --plot to end in one of .{', .'.join(sorted(known))} but got {path!r}."
+        )
+
+
+def _save_plot(result: Any, path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    result.plot(figure.subplots())
+    figure.savefig(path, dpi=150)
+
+
+@contextlib.contextmanager
+def _progress_bar() -> Iterator[Progress | None]:
+    """A bar on a terminal; nothing where standard error goes elsewhere."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    try:
+        from rich.console import Console
+        from rich.markup import escape
+        from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+    except ImportError:
+        yield None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+    )
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("estimating", total=1.0)
+        yield lambda done, what: bar.update(task, completed=done, description=escape(what))
