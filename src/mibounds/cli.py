@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union
 
+import mibounds
 from mibounds.files import check_target, replacing
 from mibounds.tables import check_apart, read_names, read_table, select
 
@@ -293,9 +294,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         if arguments[:1] == ["--version"]:
-            from mibounds import __version__
-
-            _say(f"mibounds {__version__}")
+            _say(f"mibounds {mibounds.__version__}")
         else:
             _parse(arguments).run()
         sys.stdout.flush()
@@ -332,11 +331,12 @@ def _parse(arguments: list[str]) -> Command:
         Annotated[command, tyro.conf.subcommand(name, prefix_name=False)]
         for name, command in COMMANDS.items()
     )
+    choice: Any = Union[choices]  # noqa: UP007 (made from a tuple)
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
             return tyro.cli(
-                Union[choices],  # noqa: UP007 (made from a tuple)
+                choice,
                 prog="mibounds",
                 description="Bounds on mutual information. The version: mibounds --version.",
                 args=arguments or ["--help"],

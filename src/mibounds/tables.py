@@ -751,7 +751,7 @@ def _first_record(stream: io.BufferedIOBase) -> tuple[int, bytes]:
     return blank, body[:end].rstrip(b"\r\n")
 
 
-def _header(file: _File, stream: io.BufferedIOBase, size: int) -> tuple[tuple[int, ...], np.dtype]:
+def _header(file: _File, stream: Any, size: int) -> tuple[tuple[int, ...], np.dtype]:
     """Shape and dtype of an array, whose values have to be there in full."""
     version = np.lib.format.read_magic(stream)
     if version == (1, 0):
