@@ -1,5 +1,6 @@
 """The command line: what it passes on, what it prints and writes, and how it fails."""
 
+import inspect
 import json
 import os
 import re
@@ -8,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-import types
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -21,6 +21,7 @@ import mibounds as mb
 from mibounds import cli
 from mibounds.classical import CLASSICAL
 from mibounds.cli import COMMANDS, Command, main
+from mibounds.estimates import Estimate
 from mibounds.files import check_target, replacing
 
 pytest.importorskip("pyarrow", reason="CSV and Parquet files are read by pyarrow")
@@ -50,17 +51,18 @@ def calls(monkeypatch):
     """Calls of `estimate` and `write_report`, which are not to compute anything here."""
     seen = []
 
-    def estimate(x, y=None, **options):
-        seen.append({"x": x, "y": y, **options})
+    def estimate(x, y, given=None, **options):
+        sides = {"x": x, "y": y, "given": given}
+        arrays = {k: None if v is None else v.array(list(v.columns)) for k, v in sides.items()}
+        seen.append(arrays | options)
         return Result()
 
-    def write_report(path, estimate, **options):
-        seen.append({"path": path, "estimate": estimate, **options})
+    def write_report(path, estimate, x, y, **options):
+        seen.append({"path": path, "estimate": estimate, "x": x, "y": y, **options})
         Path(path).write_text("<html></html>")
 
-    monkeypatch.setattr("mibounds.estimation.estimate", estimate, raising=False)
-    report = types.SimpleNamespace(write_report=write_report)
-    monkeypatch.setitem(sys.modules, "mibounds.report", report)
+    monkeypatch.setattr("mibounds.estimation.estimate", estimate)
+    monkeypatch.setattr("mibounds.report.write_report", write_report)
     return seen
 
 
@@ -111,10 +113,9 @@ def test_defaults_are_those_of_estimate(calls, data):
     assert main(["estimate", "data.csv", "--x", "a", "--y", "b"]) == 0
     (call,) = calls
     del call["x"], call["y"]
-    assert call == {
-        "methods": "default", "x_kinds": None, "y_kinds": None, "budget": "default", "level": 0.95,
-        "permutations": 0, "block": 1, "seed": 0, "progress": None,
-    }  # fmt: skip
+    parameters = inspect.signature(mb.estimate).parameters
+    assert call == {name: parameters[name].default for name in call}
+    assert len(call) == 11
 
 
 def test_options_reach_the_estimate(calls, data):
@@ -171,6 +172,29 @@ def test_results_are_written(calls, data):
     assert report["x"].shape == report["y"].shape == (3, 1)
     assert report["title"] == "data.csv, 3 rows: I(a; b)"
     assert len(list(data.iterdir())) == 4
+
+
+def test_from_a_file_to_a_number(data, capfd):
+    """Without a fake: labels and numbers from a file, columns called by their names."""
+    g = np.random.default_rng(0)
+    labels = g.integers(0, 2, 800)
+    lines = ["noise,ties,label,z"]
+    for i, label in enumerate(labels):
+        word = "yes" if label else "no"
+        lines.append(f"{label + 0.01 * g.normal()},{i // 80 + 0.5},{word},{label}")
+    Path("true.csv").write_text("\n".join(lines))
+    command = "estimate true.csv --x noise,ties --y label --budget fast --out out.json"
+    assert run(f"{command} --continuous ties --plot out.svg --report out.html --json") == 0
+    record = json.loads(capfd.readouterr().out)
+    assert record["nats"] == pytest.approx(np.log(2), abs=0.05)
+    assert record["config"]["x_kinds"] == ["continuous", "continuous"]
+    assert record["config"]["y_kinds"] == ["discrete"]
+    assert "ties" in json.dumps(record["warnings"])
+    assert Estimate.from_json(Path("out.json").read_text()).nats == record["nats"]
+    assert "noise" in Path("out.html").read_text()
+    assert "<svg" in Path("out.svg").read_text()
+    assert run("estimate true.csv --x noise --y label --given z --discrete z --budget fast") == 0
+    assert "I(noise; label | z)" in capfd.readouterr().out
 
 
 def test_long_lists_of_columns_are_shortened(calls, data, capfd):
@@ -310,12 +334,12 @@ def test_a_traceback_on_request(calls, data, monkeypatch):
 @pytest.mark.parametrize(
     ("error", "code"), [(KeyboardInterrupt(), 130), (ValueError("bug"), 1), (OSError("full"), 1)]
 )
-def test_a_report_that_fails_half_way_loses_nothing_else(calls, data, capfd, error, code):
+def test_half_a_report_loses_nothing_else(calls, data, capfd, monkeypatch, error, code):
     def write_half(path, *_, **__):
         Path(path).write_text("<html>")
         raise error
 
-    sys.modules["mibounds.report"].write_report = write_half  # type: ignore[attr-defined]
+    monkeypatch.setattr("mibounds.report.write_report", write_half)
     Path("report.html").write_text("old")
     command = "estimate data.csv --x a --y b --out out.json --report report.html"
     assert run(command) == code
@@ -377,9 +401,9 @@ def test_tasks(capfd):
 def test_methods(capfd):
     assert main(["methods", "--json"]) == 0
     rows = json.loads(capfd.readouterr().out)
-    assert [row["name"] for row in rows] == [*mb.ESTIMATORS, *CLASSICAL]
+    assert [row["name"] for row in rows] == ["bridge", *mb.ESTIMATORS, *CLASSICAL]
     assert all(row["cost"] and row["reference"] and row["condition"] for row in rows)
-    assert rows[0]["side"] == "upper"
+    assert rows[1]["side"] == "upper"
     assert main(["methods"]) == 0
     lines = capfd.readouterr().out.splitlines()
     assert len(lines) == len(rows) + 1

@@ -357,3 +357,15 @@ def test_every_advice_says_what_to_do():
         result = estimate(rng.normal(size=(50, 6)), rng.normal(size=(50, 3)), **FAST)
     assert result.warnings
     assert all(a.message and a.remedy for a in result.warnings)
+
+
+def test_the_kinds_of_some_columns():
+    x, y = gaussian()
+    z = np.arange(len(x)) % 40
+    mixed = np.column_stack([x, z])
+    result = estimate(
+        mixed, y, given=z, x_kinds=[None, None, "continuous", "discrete"],
+        given_kinds=["discrete"], methods="bridge", **FAST,
+    )  # fmt: skip
+    assert result.config["x_kinds"] == ["continuous"] * 3 + ["discrete"]
+    assert result.config["given_kinds"] == ["discrete"]

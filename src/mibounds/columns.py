@@ -103,14 +103,15 @@ def normal_scores(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     return torch.special.ndtri(torch.from_numpy((ranks - 0.5) / len(values))).numpy()
 
 
-def as_columns(name: str, data: Any, kinds: Sequence[str] | str | None = None) -> Columns:
+def as_columns(name: str, data: Any, kinds: Sequence[str | None] | str | None = None) -> Columns:
     """Bring samples of any form to columns, and recognise the kind of each.
 
     Args:
         name: what to call them in messages.
         data: array, tensor, data frame, series or sequence; one sample a row. More than two
             dimensions are flattened.
-        kinds: "continuous" or "discrete", for all columns or for each; recognised if left out.
+        kinds: "continuous" or "discrete", for all columns or for each; recognised if left out, as
+            are those of columns with None.
 
     Returns:
         The columns that vary.

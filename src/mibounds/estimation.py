@@ -74,8 +74,9 @@ def estimate(
     *,
     given: Any = None,
     methods: str | Sequence[str] = "default",
-    x_kinds: Sequence[str] | str | None = None,
-    y_kinds: Sequence[str] | str | None = None,
+    x_kinds: Sequence[str | None] | str | None = None,
+    y_kinds: Sequence[str | None] | str | None = None,
+    given_kinds: Sequence[str | None] | str | None = None,
     normal_scores: bool = True,
     budget: Literal["default", "fast"] = "default",
     folds: int | None = None,
@@ -98,8 +99,10 @@ def estimate(
         given: for the conditional mutual information I(x; y | given).
         methods: "default", or names of `ESTIMATORS`, `CLASSICAL` or "bridge"; the first is the one
             whose value counts.
-        x_kinds: "continuous" or "discrete", for all or each of the columns; recognised if left out.
+        x_kinds: "continuous" or "discrete", for all or each of the columns; recognised if left out,
+            as are those of columns with None.
         y_kinds: likewise.
+        given_kinds: likewise.
         normal_scores: map each continuous column through its ranks to a standard normal, which
             leaves the mutual information as it is.
         budget: "default" for a minute or two, "fast" for seconds.
@@ -135,7 +138,7 @@ def estimate(
     for name, value, least in (("permutations", permutations, 0), ("block", block, 1)):
         if value < least:
             raise ValueError(f"Expected {name} >= {least} but got {value}.")
-    x, y, z = _read(x, y, given, x_kinds, y_kinds)
+    x, y, z = _read(x, y, given, x_kinds, y_kinds, given_kinds)
     effort = EFFORTS[budget]
     if folds is not None:
         if not 2 <= folds <= len(x) // 2:
@@ -223,6 +226,7 @@ def estimate(
             "given": 0 if z is None else z.width,
             "x_kinds": list(x.kinds),
             "y_kinds": list(y.kinds),
+            "given_kinds": [] if z is None else list(z.kinds),
             **asdict(effort),
             "torch": torch.__version__,
         },
@@ -230,7 +234,7 @@ def estimate(
 
 
 def _read(
-    x: Any, y: Any, given: Any, x_kinds: Any, y_kinds: Any
+    x: Any, y: Any, given: Any, x_kinds: Any, y_kinds: Any, given_kinds: Any
 ) -> tuple[Columns, Columns, Columns | None]:
     """Both sides and what is given as columns with as many rows."""
     if y is None:
@@ -239,7 +243,7 @@ def _read(
         x, y = split_dataset(x)
     sides = [as_columns("x", x, x_kinds), as_columns("y", y, y_kinds)]
     if given is not None:
-        sides.append(as_columns("given", given))
+        sides.append(as_columns("given", given, given_kinds))
     n = len(sides[0])
     for side in sides[1:]:
         if len(side) != n:

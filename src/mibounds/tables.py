@@ -63,6 +63,15 @@ class Column:
             return self.values < 0
         return np.isnan(self.values) if self.values.dtype.kind == "f" else np.zeros(len(self), bool)
 
+    @property
+    def dtype(self) -> np.dtype:
+        """Of the numbers or codes."""
+        return self.values.dtype
+
+    def to_numpy(self) -> np.ndarray:
+        """The numbers or codes."""
+        return self.values
+
     def __len__(self) -> int:
         return len(self.values)
 
@@ -70,6 +79,9 @@ class Column:
 @dataclass(frozen=True)
 class Table:
     """Columns of equal length, at least two rows.
+
+    It has as much of a data frame's interface as it takes for `mibounds.estimate` to take it for
+    one and call the columns by their names.
 
     Attributes:
         source: name of the file, for messages.
@@ -94,6 +106,18 @@ drop those rows (--drop-missing) or fill them in
     def rows(self) -> int:
         """Number of rows."""
         return len(next(iter(self.columns.values())))
+
+    @property
+    def dtypes(self) -> list[np.dtype]:
+        """Of the columns."""
+        return [column.dtype for column in self.columns.values()]
+
+    def __getitem__(self, name: str) -> Column:
+        return self.columns[name]
+
+    def take(self, names: Sequence[str]) -> Table:
+        """The table of the named columns alone."""
+        return Table(self.source, {name: self.columns[name] for name in names})
 
     def complete(self, drop: bool = False) -> Table:
         """The table if every value is there and finite.
