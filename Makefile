@@ -39,7 +39,8 @@ docs-serve: $(STAMP)
 	$(BIN)/mkdocs serve
 
 bench: $(STAMP)
-	$(BIN)/python benchmarks/steps.py --out results/bench
+	$(BIN)/python benchmarks/steps.py --device cpu
+	$(BIN)/python benchmarks/streaming.py
 
 build: $(STAMP)
 	rm -rf dist

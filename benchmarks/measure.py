@@ -47,8 +47,6 @@ def measure(task: str, method: str, seed: int, n: int, budget: str) -> dict:
         "truth": truth,
         "nats": result.nats,
         "interval": list(result.interval),
-        "lower": result.lower,
-        "upper": result.upper,
         "by": result.method,
         "warnings": [a.code for a in result.warnings],
         "seconds": time.perf_counter() - start,

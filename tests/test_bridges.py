@@ -124,7 +124,7 @@ def test_no_row_is_evaluated_by_a_model_of_itself(monkeypatch):
     for fold, (train, check) in enumerate(seen):
         outside = len(parts[1 - fold])
         assert len(train) + len(check) == outside
-        assert len(check) == outside // 8
+        assert len(check) == 50
 
 
 def test_the_same_seed_gives_the_same_number():

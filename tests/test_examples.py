@@ -1,6 +1,5 @@
 """The examples and benchmarks, run as a user runs them."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -23,11 +22,3 @@ def test_demo(tmp_path):
     figure = tmp_path / "new" / "demo.png"
     assert figure.read_bytes().startswith(b"\x89PNG")
     assert figure.stat().st_size > 10_000
-
-
-def test_bench(tmp_path):
-    run("benchmarks/steps.py", "--sizes", "24", "--seconds", "0", "--out", str(tmp_path))
-    result = json.loads((tmp_path / "steps.json").read_text())
-    assert len({row["method"] for row in result["rows"]}) == 14
-    assert all(row["ms"] > 0 for row in result["rows"])
-    assert not list(tmp_path.glob("*.part"))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from jaxtyping import Shaped
 
 NOISE = 100  # over n²: part of the variance below which a relation counts as one without noise
+SLACK = 0.01  # nats by which an upper bound may lie under a lower one
 FEW = 2  # columns in which the nearest neighbour is near
 FEW_PAIRS = 50  # that carry the mean of exponentials of a critic
 EXPLODING = ("dv", "mine", "nwj", "tuba", "flo")  # which have such a mean
@@ -124,7 +125,7 @@ def look_at_rows(rows: Sequence[Row]) -> list[Advice]:
     for low in lowers:
         for high in uppers:
             noise = 2 * math.hypot(low.error or 0.0, high.error or 0.0)
-            if high.nats < low.nats - noise:
+            if high.nats < low.nats - noise - SLACK:
                 advice.append(
                     Advice(
                         "upper-under-lower",

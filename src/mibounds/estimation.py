@@ -191,9 +191,8 @@ def estimate(
     rows = tuple(row for outcome in outcomes for row in outcome.rows)
     lower = max((r.nats for r in rows if r.bound == "lower"), default=None)
     # An upper bound that lies under the value has lost its condition.
-    uppers = [r for r in rows if r.bound == "upper"]
-    held = [r.nats for r in uppers if r.nats > rows[0].nats - 3 * math.hypot(*_errors(r, rows[0]))]
-    upper = min(held, default=None)
+    uppers = [r.nats for r in rows if r.bound == "upper"]
+    upper = min([u for u in uppers if u >= rows[0].nats or rows[0].bound == "upper"], default=None)
     advice += [a for outcome in outcomes for a in outcome.advice]
     advice += diagnostics.look_at_rows(rows)
     quantile = torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64)).item()
@@ -323,10 +322,6 @@ def _by_bridge(p: _Problem) -> _Outcome:
     outcome.history = [Point(f"bridge {name}", *look) for name, look in found.history]
     outcome.advice = diagnostics.look_at_bridge(found, p.n)
     return outcome
-
-
-def _errors(*rows: Row) -> list[float]:
-    return [row.error or 0.0 for row in rows]
 
 
 def _spread(name: str, side: str, condition: str, values: list[float]) -> Row:
