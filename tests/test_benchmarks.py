@@ -222,3 +222,30 @@ def test_rivals_say_what_is_missing():
     shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert shown.returncode == 1
     assert "torch-mist is not installed" in shown.stderr
+
+
+@pytest.mark.parametrize("name", ["tasks", "coverage"])
+def test_measure_writes_rows_and_skips_those_that_are_there(name, tmp_path):
+    command = ("benchmarks/measure.py", name, "--quick", "--jobs", "1", "--out", tmp_path)
+    run(*command)
+    rows = (tmp_path / f"{name}.jsonl").read_text().splitlines()
+    summary = json.loads((tmp_path / f"{name}.json").read_text())
+    assert summary["command"] == f"python benchmarks/measure.py {name}"
+    assert all(set(a) == {"what", "goal", "measured", "holds"} for a in summary["acceptance"])
+    kept = "\n".join(rows[:2]) + '\n{"task": "torn'
+    (tmp_path / f"{name}.jsonl").write_text(kept)
+    run(*command)
+    again = (tmp_path / f"{name}.jsonl").read_text().splitlines()
+    assert again[:2] == rows[:2]  # seconds and all: not measured again
+    assert len(again) == len(rows)
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_the_page_on_measuring_shows_what_was_measured():
+    page = (ROOT / "docs" / "measure.md").read_text()
+    tasks = json.loads((ROOT / "results" / "measure" / "tasks.json").read_text())
+    for m in tasks["methods"]:
+        low = "-" if m["mae_below_2"] is None else f"{m['mae_below_2']:.3f}"
+        assert f"| `{m['method']}` | {m['tasks']} | {m['mae']:.3f} | {low} |" in page
+    coverage = (ROOT / "results" / "measure" / "coverage.md").read_text()
+    assert coverage.strip() in page

@@ -12,68 +12,22 @@ and times become numbers. Rows are counted from 1, the header not among them.
 
 from __future__ import annotations
 
-import contextlib
-import csv
 import difflib
-import io
 import math
 import os
 import re
-import warnings
-import zipfile
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-__all__ = ["Column", "Table", "check_apart", "read_names", "read_table", "select"]
+from mibounds.formats import NUMBER, Column, File, open_file, quote, short
 
-_BLOCK = 1 << 24  # bytes that pyarrow parses at a time, which no row may exceed
+__all__ = ["Column", "Table", "check_apart", "read_names", "read_table", "select"]
 
 
 # --- what is read --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Column:
-    """One value a row: numbers, or labels by their codes.
-
-    Attributes:
-        values: of shape (n,); missing ones are NaN, or -1 among codes.
-        labels: what the codes stand for; None where the values are numbers.
-        discrete: whether the file itself says that these are labels: text, or true and false.
-
-    Example:
-        >>> Column(np.array([0, 1, -1]), ("no", "yes"), discrete=True).missing
-        array([False, False,  True])
-    """
-
-    values: np.ndarray
-    labels: tuple[str, ...] | None = None
-    discrete: bool = False
-
-    @property
-    def missing(self) -> np.ndarray:
-        """Which rows have no value."""
-        if self.labels is not None:
-            return self.values < 0
-        return np.isnan(self.values) if self.values.dtype.kind == "f" else np.zeros(len(self), bool)
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Of the numbers or codes."""
-        return self.values.dtype
-
-    def to_numpy(self) -> np.ndarray:
-        """The numbers or codes."""
-        return self.values
-
-    def __len__(self) -> int:
-        return len(self.values)
 
 
 @dataclass(frozen=True)
@@ -138,7 +92,7 @@ drop those rows (--drop-missing) or fill them in
             if column.values.dtype.kind == "f" and np.isinf(column.values).any():
                 bad = np.isinf(column.values)
                 raise ValueError(
-                    f"{self.source}: column {_quote(name)} is infinite in {int(bad.sum())} of "
+                    f"{self.source}: column {quote(name)} is infinite in {int(bad.sum())} of "
                     f"{self.rows} rows, first in row {int(bad.argmax()) + 1}; "
                     "leave those rows out or clip them"
                 )
@@ -147,12 +101,12 @@ drop those rows (--drop-missing) or fill them in
         for name, (count, _) in counts.items():
             if count == self.rows:
                 raise ValueError(
-                    f"{self.source}: column {_quote(name)} has no value in any of {self.rows} "
+                    f"{self.source}: column {quote(name)} has no value in any of {self.rows} "
                     "rows; choose another one"
                 )
         if not drop:
             shown = ", ".join(
-                f"column {_quote(name)}: {count}, first in row {first}"
+                f"column {quote(name)}: {count}, first in row {first}"
                 for name, (count, first) in list(counts.items())[:3]
             )
             more = f", and {len(counts) - 3} more columns" if len(counts) > 3 else ""
@@ -246,7 +200,7 @@ def select(names: Sequence[str], pattern: str) -> list[str]:
     for item in pattern.split(","):
         if not item.strip():
             raise ValueError(
-                f"Expected names of columns with commas between them but got {_quote(pattern)}"
+                f"Expected names of columns with commas between them but got {quote(pattern)}"
             )
         chosen.update(dict.fromkeys(_expand(names, places, item)))
     return list(chosen)
@@ -269,7 +223,7 @@ def check_apart(sides: Mapping[str, Sequence[str]]) -> None:
         for name in names:
             if name in seen:
                 raise ValueError(
-                    f"column {_quote(name)} is in both {seen[name]} and {side}; leave it out of one"
+                    f"column {quote(name)} is in both {seen[name]} and {side}; leave it out of one"
                 )
         seen.update(dict.fromkeys(names, side))
 
@@ -293,7 +247,7 @@ def _expand(names: Sequence[str], places: Mapping[str, int], item: str) -> Seque
         if first is not None and last is not None:
             if first > last:
                 raise ValueError(
-                    f"the range {_quote(item)} runs backwards; turn its ends round ({_list(names)})"
+                    f"the range {quote(item)} runs backwards; turn its ends round ({_list(names)})"
                 )
             return names[first : last + 1]
     prefix = item + "."
@@ -305,7 +259,7 @@ def _expand(names: Sequence[str], places: Mapping[str, int], item: str) -> Seque
         shape = re.compile("".join(special.get(c) or re.escape(c) for c in item), re.DOTALL)
         matches = [name for name in names if shape.fullmatch(name)]
         if not matches:
-            raise ValueError(f"no column matches {_quote(item)}; {_list(names)}")
+            raise ValueError(f"no column matches {quote(item)}; {_list(names)}")
         return matches
     alone = None if ":" in item else place(item, 0)
     if alone is not None:
@@ -315,24 +269,14 @@ def _expand(names: Sequence[str], places: Mapping[str, int], item: str) -> Seque
 
 def _unknown(names: Sequence[str], item: str) -> str:
     close = difflib.get_close_matches(item[:200], names[:20_000], n=3)
-    hint = f"did you mean {' or '.join(map(_quote, close))}? T" if close else "t"
-    return f"there is no column {_quote(item)}; {hint}{_list(names)[1:]}"
+    hint = f"did you mean {' or '.join(map(quote, close))}? T" if close else "t"
+    return f"there is no column {quote(item)}; {hint}{_list(names)[1:]}"
 
 
 def _list(names: Sequence[str], most: int = 8) -> str:
-    shown = ", ".join(_short(name) or "''" for name in names[:most])
+    shown = ", ".join(short(name) or "''" for name in names[:most])
     more = f", ... ({len(names)} in all)" if len(names) > most else ""
     return f"the columns are {shown}{more}" if names else "the file has no columns"
-
-
-def _short(text: str, most: int = 40) -> str:
-    """Text from a file, fit to stand in a message of one line."""
-    text = text if len(text) <= most else text[:most] + "..."
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-
-
-def _quote(text: str) -> str:
-    return f"'{_short(text)}'"
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -353,7 +297,7 @@ def read_names(path: str | os.PathLike[str]) -> list[str]:
         >>> read_names(path)
         ['x.0', 'x.1', 'x.2', 'y']
     """
-    return _open(path).names()
+    return open_file(path).names()
 
 
 def read_table(
@@ -384,7 +328,7 @@ def read_table(
         >>> table.rows, table.columns["y"].labels
         (9, ('no', 'yes'))
     """
-    file = _open(path)
+    file = open_file(path)
     names = file.names()
     wanted = list(names if columns is None else columns)
     if not wanted:
@@ -395,13 +339,13 @@ def read_table(
             raise ValueError(f"{file.source}: {_unknown(names, name)}")
         if counts[name] > 1:
             raise ValueError(
-                f"{file.source} has {counts[name]} columns named {_quote(name)}; "
+                f"{file.source} has {counts[name]} columns named {quote(name)}; "
                 "give them different names"
             )
     table = Table(file.source, file.read(wanted))
     lengths = {len(column) for column in table.columns.values()}
     if len(lengths) > 1:
-        shown = ", ".join(f"{_short(n)} has {len(c)}" for n, c in list(table.columns.items())[:3])
+        shown = ", ".join(f"{short(n)} has {len(c)}" for n, c in list(table.columns.items())[:3])
         raise ValueError(f"{file.source}: the columns differ in their numbers of rows: {shown}")
     if table.rows < 2:
         rows = "no rows" if table.rows == 0 else "one row"
@@ -415,15 +359,14 @@ def read_table(
     )
 
 
-_NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*|\s*[-+]?(inf|nan)\s*", re.I)
 _DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*")
 
 
-def _settle(file: _File, name: str, column: Column, discrete: bool, continuous: bool) -> Column:
+def _settle(file: File, name: str, column: Column, discrete: bool, continuous: bool) -> Column:
     """Decide for a column of text whether it holds labels, or numbers and a mistake."""
     if column.labels is None or discrete:
         return column
-    numeric = np.array([bool(_NUMBER.fullmatch(label)) for label in column.labels] + [True])
+    numeric = np.array([bool(NUMBER.fullmatch(label)) for label in column.labels] + [True])
     alike = numeric | np.array(
         [bool(_DECIMAL_COMMA.fullmatch(label)) for label in column.labels] + [True]
     )
@@ -436,458 +379,15 @@ def _settle(file: _File, name: str, column: Column, discrete: bool, continuous: 
             advice = (
                 "write a decimal point instead of the comma"
                 if _DECIMAL_COMMA.fullmatch(value)
-                else f"correct it, or take the column as labels (--discrete {_short(name)})"
+                else f"correct it, or take the column as labels (--discrete {short(name)})"
                 if not continuous
                 else "correct it, or do not declare the column continuous"
             )
             raise ValueError(
-                f"{file.source}: column {_quote(name)} holds numbers but row {row + 1} holds "
-                f"{_quote(value)}; {advice}"
+                f"{file.source}: column {quote(name)} holds numbers but row {row + 1} holds "
+                f"{quote(value)}; {advice}"
             )
         if continuous or not file.typed:
             numbers = np.array([float(label) for label in column.labels] + [math.nan])
             return Column(numbers[column.values])
     return column
-
-
-# What a file that is not what its name says looks like: its first bytes, and what they mean.
-_MAGIC = {
-    b"PAR1": ("a Parquet file", ".parquet"),
-    b"PK\x03\x04": ("an NPZ or another zip file", ".npz"),
-    b"\x93NUMPY": ("an NPY file", ".npy"),
-    b"\x1f\x8b": ("a gzip file; unpack it first", None),
-    b"BZh": ("a bzip2 file; unpack it first", None),
-    b"\xfd7zXZ": ("an xz file; unpack it first", None),
-    b"\x28\xb5\x2f\xfd": ("a zstd file; unpack it first", None),
-    b"ARROW1": ("an Arrow file; save it as Parquet", None),
-    b"\x89HDF": ("an HDF5 file; save it as NPZ", None),
-    b"\xd0\xcf\x11\xe0": ("an Excel file; save it as CSV", None),
-    b"SQLite format 3": ("an SQLite database; save the table as CSV", None),
-    b"%PDF": ("a PDF", None),
-    b"\x89PNG": ("an image", None),
-}
-
-
-def _open(path: str | os.PathLike[str]) -> _File:
-    """The file, after all that can be said from its name and first bytes."""
-    path = Path(path)
-    source = _short(path.name) or str(path)
-    try:
-        if path.is_dir():
-            raise ValueError(f"{source} is a folder; expected a file")
-        if not path.exists():
-            raise FileNotFoundError(f"there is no file {str(path)!r}")
-        if not path.is_file():
-            raise ValueError(f"{source} is a device or a pipe; expected a file")
-        with path.open("rb") as stream:
-            head = stream.read(1 << 16)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise ValueError(f"{source} cannot be read: {error.strerror}") from None
-    suffix = path.suffix.lower()
-    if suffix not in _FORMATS:
-        raise ValueError(
-            f"{source} ends in {_quote(suffix)}; expected one of {', '.join(_FORMATS)}"
-        )
-    if not head:
-        raise ValueError(f"{source} is empty")
-    kind = _FORMATS[suffix]
-    if not kind.magic or not head.startswith(kind.magic):
-        for magic, (what, right) in _MAGIC.items():
-            if head.startswith(magic):
-                advice = f"; rename it to {path.stem[:40]}{right}" if right else ""
-                raise ValueError(f"{source} looks like {what}{advice}")
-    if kind.magic and not head.startswith(kind.magic):
-        text = b"\0" not in head and _is_text(head)
-        hint = "; it looks like text, perhaps a CSV file" if text else ""
-        raise ValueError(f"{source} is not {kind.title}{hint}")
-    return kind(path, source, head)
-
-
-def _is_text(head: bytes) -> bool:
-    try:
-        head[:-3].decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-class _Message(ValueError):
-    """An error that is worded for the user already."""
-
-
-class _File(ABC):
-    """A file of one format: what its columns are called, and their values."""
-
-    title: str  # with its article
-    magic = b""  # first bytes, where the format has some
-    typed = True  # whether the file says what is text and what a number
-
-    def __init__(self, path: Path, source: str, head: bytes):
-        self.path, self.source, self.head = path, source, head
-
-    def names(self) -> list[str]:
-        """All columns, in the order of the file."""
-        with self._worded():
-            return self._names()
-
-    def read(self, names: Sequence[str]) -> dict[str, Column]:
-        """Some of them, each of which is known to be there, once."""
-        with self._worded():
-            return self._read(names)
-
-    @abstractmethod
-    def _names(self) -> list[str]: ...
-
-    @abstractmethod
-    def _read(self, names: Sequence[str]) -> dict[str, Column]: ...
-
-    @contextlib.contextmanager
-    def _worded(self) -> Iterator[None]:
-        """Turns whatever a parser makes of a broken file into one line."""
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # parsers', about odd headers; what matters raises
-                yield
-        except (_Message, ImportError):
-            raise
-        except MemoryError:
-            raise ValueError(f"{self.source}: the columns do not fit into memory") from None
-        except Exception as error:  # a parser may raise anything over a file made by anyone
-            if type(error).__name__ == "ArrowCancelled":  # how pyarrow passes Ctrl-C on
-                raise KeyboardInterrupt from None
-            text = _short((str(error).strip() or type(error).__name__).splitlines()[0], 200)
-            raise ValueError(f"{self.source} is damaged or not {self.title}: {text}") from None
-
-
-class _CSV(_File):
-    title = "a CSV file"
-    delimiters = ",;\t"  # the first of them that separates anything in the header
-    typed = False
-
-    def _names(self) -> list[str]:
-        return self._layout()[0]
-
-    def _layout(self) -> tuple[list[str], str, int]:
-        """Names, delimiter, and how many rows come before the data."""
-        if self.head.startswith((b"\xff\xfe", b"\xfe\xff")):
-            raise _Message(f"{self.source} is in UTF-16; save it as UTF-8")
-        if b"\0" in self.head:
-            raise _Message(f"{self.source} holds bytes that no text has; is it {self.title}?")
-        with self.path.open("rb") as stream:
-            blank, line = _first_record(stream)
-        if not line.strip():
-            raise _Message(f"{self.source} is empty, or begins with an empty line")
-        if b"\n" in line:  # between quotes, which perhaps never close
-            self._check_quotes()
-        if len(line) > _BLOCK - 8:
-            raise _Message(f"{self.source} begins with a line of over {_BLOCK >> 20} MiB")
-        try:
-            header = line.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise _Message(
-                f"{self.source} is not in UTF-8 (byte {line[error.start]:#04x} in the names of its "
-                "columns); save it as UTF-8"
-            ) from None
-        names: list[str] = []
-        delimiter = self.delimiters[0]
-        for candidate in self.delimiters:
-            row = next(csv.reader(io.StringIO(header, newline=""), delimiter=candidate), [])
-            if len(row) > max(1, len(names)):
-                names, delimiter = row, candidate
-                break
-            names = names or row
-        if all(map(_NUMBER.fullmatch, names)) and any("." in name for name in names):
-            raise _Message(
-                f"{self.source} begins with numbers ({_short(', '.join(names[:3]))}); "
-                "put a line with the names of the columns before them"
-            )
-        return names, delimiter, blank + 1
-
-    def _read(self, names: Sequence[str]) -> dict[str, Column]:
-        pa = _import_arrow()
-        header, delimiter, skip = self._layout()
-        places = {name: str(i) for i, name in enumerate(header)}
-        self._check_quotes()
-
-        def parse(threads: bool) -> Any:
-            with self.path.open("rb") as stream:
-                return pa.csv.read_csv(
-                    stream,
-                    pa.csv.ReadOptions(
-                        use_threads=threads,
-                        block_size=_BLOCK,
-                        column_names=[str(i) for i in range(len(header))],
-                        skip_rows_after_names=skip,
-                    ),
-                    pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-                    pa.csv.ConvertOptions(
-                        include_columns=[places[name] for name in names],
-                        strings_can_be_null=True,
-                        quoted_strings_can_be_null=False,
-                    ),
-                )
-
-        try:
-            try:
-                data = parse(threads=True)
-            except pa.ArrowInvalid as error:
-                if "columns, got" not in str(error):
-                    raise
-                data = parse(threads=False)  # once more, to be told which row it is
-        except pa.ArrowInvalid as error:
-            ragged = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", str(error))
-            if ragged:
-                row, expected, got = map(int, ragged.groups())
-                raise _Message(
-                    f"{self.source}: row {row - skip} has {got} values but the header has "
-                    f"{expected} columns; correct that row"
-                ) from None
-            if "straddl" in str(error):
-                raise _Message(
-                    f"{self.source} has a row of over {_BLOCK >> 20} MiB; save it as Parquet"
-                ) from None
-            raise
-        return {name: _from_arrow(self, name, data.column(places[name])) for name in names}
-
-    def _check_quotes(self) -> None:
-        """A quote that is never closed would swallow the rows after it in silence."""
-        count = 0
-        with self.path.open("rb") as stream:
-            while chunk := stream.read(1 << 20):
-                count += chunk.count(b'"')
-        if count % 2:
-            raise _Message(f"{self.source} has an odd number of quotes; one of them never closes")
-
-
-class _TSV(_CSV):
-    title = "a TSV file"
-    delimiters = "\t"
-
-
-class _Parquet(_File):
-    title = "a Parquet file"
-    magic = b"PAR1"
-
-    def _names(self) -> list[str]:
-        pa = _import_arrow()
-        with self.path.open("rb") as stream:
-            return list(pa.parquet.ParquetFile(stream).schema_arrow.names)
-
-    def _read(self, names: Sequence[str]) -> dict[str, Column]:
-        pa = _import_arrow()
-        with self.path.open("rb") as stream:
-            file = pa.parquet.ParquetFile(stream)
-            for name in names:
-                kind = file.schema_arrow.field(name).type
-                if pa.types.is_nested(kind):
-                    raise _Message(
-                        f"{self.source}: column {_quote(name)} holds {_short(str(kind))}; "
-                        "expected one number or text a row"
-                    )
-            data = file.read(columns=list(names))
-        return {name: _from_arrow(self, name, data.column(name)) for name in names}
-
-
-class _NPZ(_File):
-    title = "an NPZ file"
-    magic = b"PK"
-
-    def _names(self) -> list[str]:
-        return [name for name, _, _ in self._places()]
-
-    def _places(self) -> list[tuple[str, str, int]]:
-        """Of each column its name, its array, and its place in a row of that."""
-        places: list[tuple[str, str, int]] = []
-        with zipfile.ZipFile(self.path) as archive:
-            for info in archive.infolist():
-                if info.filename.endswith(".npy"):
-                    array = info.filename.removesuffix(".npy")
-                    with archive.open(info) as stream:
-                        width = _width(self, array, _header(self, stream, info.file_size))
-                    names = [array] if width is None else [f"{array}.{k}" for k in range(width)]
-                    places += ((name, info.filename, k) for k, name in enumerate(names))
-        if not places:
-            raise _Message(f"{self.source} holds no arrays")
-        return places
-
-    def _read(self, names: Sequence[str]) -> dict[str, Column]:
-        places = {name: (array, k) for name, array, k in self._places()}
-        arrays: dict[str, np.ndarray] = {}
-        columns: dict[str, Column] = {}
-        with zipfile.ZipFile(self.path) as archive:
-            for name in names:
-                member, k = places[name]
-                if member not in arrays:
-                    with archive.open(member) as stream:
-                        shape, dtype = _header(self, stream, archive.getinfo(member).file_size)
-                        _check_array(self, member.removesuffix(".npy"), shape, dtype)
-                    with archive.open(member) as stream:
-                        array = np.lib.format.read_array(stream, allow_pickle=False)
-                    arrays[member] = array.reshape(len(array), -1)
-                columns[name] = _from_numpy(self, name, arrays[member][:, k])
-        return columns
-
-
-class _NPY(_File):
-    title = "an NPY file"
-    magic = b"\x93NUMPY"
-
-    def _shape(self) -> tuple[tuple[int, ...], np.dtype]:
-        with self.path.open("rb") as stream:
-            return _header(self, stream, self.path.stat().st_size)
-
-    def _names(self) -> list[str]:
-        return [str(k) for k in range(_width(self, "the array", self._shape()) or 1)]
-
-    def _read(self, names: Sequence[str]) -> dict[str, Column]:
-        _check_array(self, "the array", *self._shape())
-        array = np.load(self.path, mmap_mode="r", allow_pickle=False)
-        array = array.reshape(len(array), -1)
-        return {name: _from_numpy(self, name, np.array(array[:, int(name)])) for name in names}
-
-
-_FORMATS: dict[str, type[_File]] = {
-    ".csv": _CSV,
-    ".tsv": _TSV,
-    ".parquet": _Parquet,
-    ".npz": _NPZ,
-    ".npy": _NPY,
-}
-
-
-def _first_record(stream: io.BufferedIOBase) -> tuple[int, bytes]:
-    """The number of blank lines at the start, and the line after them: on, while a quote is open.
-
-    It ends after `_BLOCK` bytes at the latest.
-    """
-    head = stream.read(_BLOCK)
-    body = head.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n")
-    before = head[: len(head) - len(body)]
-    blank = before.count(b"\n") or before.count(b"\r")
-    end, open_quote = 0, False
-    for line in body.splitlines(keepends=True):
-        end += len(line)
-        open_quote ^= line.count(b'"') % 2 == 1
-        if not open_quote:
-            break
-    return blank, body[:end].rstrip(b"\r\n")
-
-
-def _header(file: _File, stream: Any, size: int) -> tuple[tuple[int, ...], np.dtype]:
-    """Shape and dtype of an array, whose values have to be there in full."""
-    version = np.lib.format.read_magic(stream)
-    if version == (1, 0):
-        shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
-    elif version == (2, 0):
-        shape, _, dtype = np.lib.format.read_array_header_2_0(stream)
-    else:
-        raise _Message(f"{file.source} holds an array with named fields; save it as plain numbers")
-    if not dtype.hasobject and math.prod(shape) * dtype.itemsize > size - stream.tell():
-        raise _Message(f"{file.source} is cut off: an array of shape {shape} is not all there")
-    return shape, dtype
-
-
-def _width(file: _File, name: str, header: tuple[tuple[int, ...], np.dtype]) -> int | None:
-    """Columns of an array; None where it is itself one, or cannot be read anyway."""
-    shape, dtype = header
-    if len(shape) < 2 or dtype.hasobject or math.prod(shape) * dtype.itemsize == 0:
-        return None
-    return math.prod(shape[1:])
-
-
-def _check_array(file: _File, name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
-    """Refuse arrays of anything but numbers and text, one sample a row."""
-    what = f"{file.source}: {name if name == 'the array' else _quote(name)}"
-    if dtype.hasobject:
-        raise _Message(
-            f"{what} holds Python objects, which are not read since unpickling them could run "
-            "anything; save plain numbers or text"
-        )
-    if dtype.kind not in "biufmMUS":
-        kind = {"c": "complex numbers", "V": "named fields or raw bytes"}.get(dtype.kind, dtype)
-        raise _Message(f"{what} holds {kind}; expected real numbers or text")
-    if not shape:
-        raise _Message(f"{what} is a single value; expected one sample a row")
-    if math.prod(shape) * dtype.itemsize == 0:
-        raise _Message(f"{what} has shape {shape}, which holds no values")
-
-
-# --- from the parsers' columns to ours -----------------------------------------------------------
-
-
-def _import_arrow() -> Any:
-    try:
-        import pyarrow
-        import pyarrow.csv
-        import pyarrow.parquet
-    except ImportError:
-        raise ImportError(
-            "CSV, TSV and Parquet files are read by pyarrow; "
-            "install it with: pip install 'mibounds[tables]'"
-        ) from None
-    return pyarrow
-
-
-def _from_arrow(file: _File, name: str, data: Any) -> Column:
-    pa = _import_arrow()
-    kind = data.type
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-        data = data.cast(kind)
-    if pa.types.is_null(kind):
-        return Column(np.full(len(data), np.nan))
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        try:
-            data, kind = data.cast(pa.string()), pa.string()
-        except pa.ArrowInvalid:
-            raise _Message(
-                f"{file.source}: column {_quote(name)} is not in UTF-8; save the file as UTF-8"
-            ) from None
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        codes = data.dictionary_encode().unify_dictionaries()
-        labels = tuple(codes.chunk(0).dictionary.to_pylist()) if codes.num_chunks else ()
-        indices = [chunk.indices.fill_null(-1).to_numpy() for chunk in codes.chunks]
-        values = np.concatenate([*indices, np.empty(0, np.int64)]).astype(np.int64)
-        return Column(values, labels, discrete=True)
-    if pa.types.is_boolean(kind):
-        return Column(data.cast(pa.int8()).to_numpy(), discrete=True)
-    if pa.types.is_temporal(kind):
-        if kind.bit_width == 32:
-            data = data.cast(pa.int32())
-        return Column(data.cast(pa.int64()).to_numpy())
-    if pa.types.is_decimal(kind):
-        data = data.cast(pa.float64())
-    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-        raise _Message(
-            f"{file.source}: column {_quote(name)} holds {_short(str(kind))}; "
-            "expected numbers or text"
-        )
-    return Column(_plain(data.to_numpy()))
-
-
-def _from_numpy(file: _File, name: str, values: np.ndarray) -> Column:
-    kind = values.dtype.kind
-    if kind == "S":
-        try:
-            values = np.char.decode(values, "utf-8")
-        except UnicodeDecodeError:
-            raise _Message(f"{file.source}: column {_quote(name)} is not in UTF-8") from None
-    if kind in "US":
-        labels, codes = np.unique(values, return_inverse=True)
-        return Column(codes.astype(np.int64), tuple(labels.tolist()), discrete=True)
-    if kind in "mM":
-        missing = np.isnat(values)
-        values = values.astype(np.int64)
-        return Column(np.where(missing, np.nan, values) if missing.any() else values)
-    if kind == "b":
-        return Column(values.astype(np.int8), discrete=True)
-    return Column(_plain(values))
-
-
-def _plain(values: np.ndarray) -> np.ndarray:
-    """In this machine's byte order, and in a precision that others take too."""
-    if values.dtype.kind == "f":
-        return values.astype({2: np.float32, 4: np.float32}.get(values.dtype.itemsize, np.float64))
-    return values.astype(values.dtype.newbyteorder("="))
