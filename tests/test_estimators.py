@@ -461,3 +461,21 @@ def test_labels_out_of_range_are_named():
 def test_bad_construction_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("negatives", ["others", "all"])
+def test_club_in_pieces_is_club(negatives, monkeypatch):
+    estimator = mb.CLUB(3, 2, negatives=negatives).double()
+    x, y = torch.randn(100, 3).double() + 5, torch.randn(100, 2).double() - 7
+    estimator.learning_loss(x, y)
+    x.requires_grad_()
+    y.requires_grad_()
+    leaves = [x, y, *estimator.parameters()]
+    whole = estimator(x, y)
+    want = torch.autograd.grad(whole, leaves)
+    monkeypatch.setattr("mibounds.estimators.from_conditionals.PIECE", 16)
+    pieces = estimator(x, y)
+    torch.testing.assert_close(pieces, whole, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(torch.autograd.grad(pieces, leaves), want, rtol=1e-10, atol=1e-12)
+    with torch.no_grad():
+        torch.testing.assert_close(estimator(x, y), whole, rtol=1e-12, atol=1e-12)

@@ -314,17 +314,34 @@ def club_normal(p: D.Normal, y: Shaped[Tensor, "n *event"], batch: Batch) -> Flo
         Nats; +inf where the squares overflow.
     """
     dtype = torch.promote_types(torch.promote_types(p.loc.dtype, p.scale.dtype), y.dtype)
+    return club_of_sums(sum_normal(p, y, find_centre(y, batch)), len(y), batch).to(dtype)
+
+
+def sum_normal(
+    p: D.Normal, y: Shaped[Tensor, "n *event"], centre: Shaped[Tensor, " *event"]
+) -> Float[Tensor, "6 *event"]:
+    """All that CLUB needs of independent normal columns: sums over samples relative to a centre.
+
+    They add up over pieces of a batch.
+    """
+    dtype = torch.promote_types(torch.promote_types(p.loc.dtype, p.scale.dtype), y.dtype)
     work = torch.promote_types(dtype, torch.float32)  # a difference of means needs the digits
     with full_precision(y):
-        centre = find_centre(y, batch).to(work)
+        centre = centre.to(work)
         first = y.to(work) - centre
         precision = p.scale.to(work).reciprocal().square()
         eta, second = (p.loc.to(work) - centre) * precision, first.square()
         parts = (eta * first, eta, first, precision * second, precision, second)
-        product, a, b, square, c, d = (batch.average(part.mean(0)) for part in parts)
+        return torch.stack([part.sum(0) for part in parts])
+
+
+def club_of_sums(sums: Float[Tensor, "6 *event"], n: int, batch: Batch) -> Float[Tensor, ""]:
+    """CLUB in its 1/N² form from the sums over n samples here, and those of other processes."""
+    with full_precision(sums):
+        product, a, b, square, c, d = batch.average(sums / n)
         far = c * d
         value = (product - a * b - 0.5 * (square - far)).sum()
-        return torch.where(far.isinf().any(), math.inf, value).to(dtype)
+        return torch.where(far.isinf().any(), math.inf, value)
 
 
 def log_prob_pairs_product(

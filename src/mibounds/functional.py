@@ -73,7 +73,7 @@ def club(
             value = value * (batch.size / (batch.size - 1))
     else:
         value = bounds.club(log_prob(p, y), log_prob_mean(p, y, batch), negatives, batch)
-    return _warn_if_infinite("CLUB", value)
+    return warn_if_infinite("CLUB", value)
 
 
 def club_sample(
@@ -116,7 +116,7 @@ def club_sample(
         index = batch.local(batch.from_first(drawn))
     negatives = log_prob_at(p, batch.gather(y), index)
     value = bounds.club_sample(log_prob(p, y), negatives, batch)
-    return _warn_if_infinite("sampled CLUB", value)
+    return warn_if_infinite("sampled CLUB", value)
 
 
 def l1out(
@@ -141,7 +141,7 @@ def l1out(
         2.0
     """
     batch = check_samples(y, group)
-    return _warn_if_infinite("L1Out", bounds.l1out(all_pairs(p, y, batch)))
+    return warn_if_infinite("L1Out", bounds.l1out(all_pairs(p, y, batch)))
 
 
 def vub(
@@ -180,7 +180,7 @@ def vub(
         batch = check_samples(y, group)
         check_distribution(p, y)
         log_r = log_prob(r, y) if r.batch_shape else log_prob(r.expand((len(y),)), y)
-        return _warn_if_infinite("VUB", bounds.vub(log_prob(p, y), log_r, batch))
+        return warn_if_infinite("VUB", bounds.vub(log_prob(p, y), log_r, batch))
     try:
         kl = kl_divergence(p, r)
         return bounds.vub_kl(kl, Batch(len(kl), group, kl.device))
@@ -228,7 +228,7 @@ def _estimated_entropy(p: Distribution, y: Tensor, batch: Batch) -> Tensor:
     return -batch.mean(fit_gaussian(y, batch).log_prob(y))
 
 
-def _warn_if_infinite(name: str, value: Tensor) -> Tensor:
+def warn_if_infinite(name: str, value: Tensor) -> Tensor:
     # A look at the value would stall a GPU or break a graph.
     if not (value.is_cuda or torch.compiler.is_compiling()) and value.isposinf():
         warnings.warn(

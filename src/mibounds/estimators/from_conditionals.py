@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributions import Distribution
+from torch.distributions import Distribution, Normal
+from torch.utils.checkpoint import checkpoint
 
 from mibounds import bounds, functional
 from mibounds.bounds import Draw, Negatives
 from mibounds.conditionals import Bernoulli, Categorical, Conditional, Gaussian, GaussianMixture
 from mibounds.densities import check_distribution, log_prob, log_prob_same
+from mibounds.families import club_of_sums, find_centre, sum_normal, unwrap
 from mibounds.nn import Hidden, check_size, dims_or_part
 from mibounds.pairs import check_negatives
 from mibounds.samples import check_pair, check_shapes
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int, Shaped
 
 Side = Literal["upper", "lower", "neither"]
+
+PIECE = 2**15  # rows that CLUB holds at once on a CPU
 
 
 class ConditionalEstimator(nn.Module, ABC):
@@ -142,7 +146,36 @@ class CLUB(ConditionalEstimator):
         *,
         group: dist.ProcessGroup | None = None,
     ) -> Float[Tensor, ""]:
+        if len(x) > PIECE and not x.is_cuda and type(self.conditional) is Gaussian:
+            return self._in_pieces(self.conditional, x, y, group)
         return functional.club(*self._distribution(x, y), negatives=self.negatives, group=group)
+
+    def _in_pieces(
+        self, q: Gaussian, x: Tensor, y: Tensor, group: dist.ProcessGroup | None
+    ) -> Tensor:
+        """The same, some rows at a time, which are computed again for the gradient.
+
+        The sums over a batch are all that CLUB needs of it. On a CPU new memory for a large batch
+        takes longer than the computation in it.
+        """
+        check_shapes(x, y)
+        batch = check_pair(x, y, group)
+        y = q.check_y(y)
+        centre = find_centre(y, batch)
+
+        def sums(x: Tensor, y: Tensor) -> Tensor:
+            base, _ = unwrap(q(x))
+            assert isinstance(base, Normal)
+            return sum_normal(base, y, centre)
+
+        parts = [
+            checkpoint(sums, *part, use_reentrant=False, preserve_rng_state=False)
+            for part in zip(x.split(PIECE), y.split(PIECE), strict=True)
+        ]
+        value = club_of_sums(torch.stack(parts).sum(0), len(y), batch).to(y.dtype)
+        if self.negatives == "others":
+            value = value * (batch.size / (batch.size - 1))
+        return functional.warn_if_infinite("CLUB", value)
 
 
 class CLUBSample(ConditionalEstimator):
