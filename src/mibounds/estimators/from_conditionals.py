@@ -146,8 +146,9 @@ class CLUB(ConditionalEstimator):
         *,
         group: dist.ProcessGroup | None = None,
     ) -> Float[Tensor, ""]:
-        if len(x) > PIECE and not x.is_cuda and type(self.conditional) is Gaussian:
-            return self._in_pieces(self.conditional, x, y, group)
+        q = self.conditional
+        if len(x) > PIECE and not x.is_cuda and isinstance(q, Gaussian) and type(q) is Gaussian:
+            return self._in_pieces(q, x, y, group)
         return functional.club(*self._distribution(x, y), negatives=self.negatives, group=group)
 
     def _in_pieces(
