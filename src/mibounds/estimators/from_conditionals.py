@@ -147,7 +147,8 @@ class CLUB(ConditionalEstimator):
         group: dist.ProcessGroup | None = None,
     ) -> Float[Tensor, ""]:
         q = self.conditional
-        if len(x) > PIECE and not x.is_cuda and isinstance(q, Gaussian) and type(q) is Gaussian:
+        large = x.shape[:1].numel() > PIECE and not x.is_cuda
+        if large and isinstance(q, Gaussian) and type(q) is Gaussian:
             return self._in_pieces(q, x, y, group)
         return functional.club(*self._distribution(x, y), negatives=self.negatives, group=group)
 
