@@ -146,9 +146,9 @@ class CLUB(ConditionalEstimator):
         *,
         group: dist.ProcessGroup | None = None,
     ) -> Float[Tensor, ""]:
+        check_shapes(x, y)
         q = self.conditional
-        large = x.shape[:1].numel() > PIECE and not x.is_cuda
-        if large and isinstance(q, Gaussian) and type(q) is Gaussian:
+        if len(x) > PIECE and not x.is_cuda and isinstance(q, Gaussian) and type(q) is Gaussian:
             return self._in_pieces(q, x, y, group)
         return functional.club(*self._distribution(x, y), negatives=self.negatives, group=group)
 
@@ -160,7 +160,6 @@ class CLUB(ConditionalEstimator):
         The sums over a batch are all that CLUB needs of it. On a CPU new memory for a large batch
         takes longer than the computation in it.
         """
-        check_shapes(x, y)
         batch = check_pair(x, y, group)
         y = q.check_y(y)
         centre = find_centre(y, batch)
