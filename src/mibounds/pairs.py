@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Negatives = Literal["others", "all"]
 Map = Callable[..., Tensor]  # of a block of scores, and of vectors with a number for each column
 
-BLOCK = 2**20  # numbers behind a block: few enough for the cache of a core
+BLOCK = 2**19  # numbers behind a block: few enough for the cache of a core
 GPU_BLOCK = 2**26  # the same on a GPU: enough to keep it busy
 FEWEST = 8  # rows and columns of a block, however many numbers that are
 
