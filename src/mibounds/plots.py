@@ -115,8 +115,8 @@ def plot_history(estimate: Estimate, ax: Axes | None = None, method: str | None 
         >>> result = Estimate(0.69, (0.67, 0.71), 0.95, "bootstrap", None, None, "club", (),
         ...                   curve, (), None, (), 1000, 1, 1, 0, 0.5, {})
         >>> ax = plot_history(result)
-        >>> [line.get_label() for line in ax.lines]
-        ['club, held out', 'club, training']
+        >>> ", ".join(str(line.get_label()) for line in ax.lines)
+        'club, held out, club, training'
     """
     points = [p for p in estimate.history if method is None or p.method == method]
     if not points:
