@@ -138,7 +138,12 @@ class EstimateCommand(Command):
         dropped = (
             f" ({record['dropped']} with missing values left out)" if record["dropped"] else ""
         )
-        _say(text if self.json else f"{title}{dropped}\n\n{result}")
+        try:
+            _say(text if self.json else f"{title}{dropped}\n\n{result}")
+        finally:  # the files too where nobody reads on
+            self._draw(result, table, x, y, title)
+
+    def _draw(self, result: Any, table: Any, x: list[str], y: list[str], title: str) -> None:
         if self.plot:
             with _writing(self.plot) as path:
                 _save_plot(result, path)
