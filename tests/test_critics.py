@@ -47,6 +47,12 @@ def test_the_fast_path_has_the_gradient_of_the_plain_one(critic):
         torch.testing.assert_close(a, b)
 
 
+def test_the_fast_path_has_a_second_derivative(critic):
+    x, y = torch.randn(4, X).double().requires_grad_(), torch.randn(5, Y).double().requires_grad_()
+    assert torch.autograd.gradcheck(critic.pairs, (x, y))
+    assert torch.autograd.gradgradcheck(critic.pairs, (x, y))
+
+
 def test_concat_is_a_perceptron_on_the_concatenation():
     critic = mb.ConcatCritic(X, Y, 8)
     x, y = torch.randn(N, X), torch.randn(N, Y)
