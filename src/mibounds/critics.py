@@ -291,8 +291,8 @@ class _ConcatScores(torch.autograd.Function):
     """As `_concat_scores`, with the gradient written out.
 
     With g_ij the gradient of the scores and m_ijh = 1 where a hidden unit is on, A = Σ_j g_ij m_ijh
-    and B = Σ_i g_ij m_ijh, the gradient of a is A w and that of b is B w. A hidden unit is m (a + b),
-    so that the gradient of w is Σ_i a_i A_i + Σ_j b_j B_j, without another look at all pairs.
+    and B = Σ_i g_ij m_ijh, the gradient of a is A w and that of b is B w. A hidden unit is
+    m (a + b), so that of w is Σ_i a_i A_i + Σ_j b_j B_j, without another look at all pairs.
     """
 
     @staticmethod
