@@ -24,7 +24,8 @@ ORDER = [
     {"fitting", "rows", "stacks"},
     {"ensembles", "evaluation", "bridges"},
     {"diagnostics"},
-    {"estimation"},
+    {"estimation", "watches"},
+    {"penalty"},
     {"cli"},
     {"__main__"},
 ]

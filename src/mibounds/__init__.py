@@ -1,6 +1,6 @@
 """Bounds on mutual information, to measure it and to minimise it.
 
-samples -> (conditional q(y|x) | critic f(x, y)) -> bound -> nats
+samples -> (conditional q(y|x) | critic f(x, y)) -> bound -> estimate (nats) | penalty (a loss)
 """
 
 from mibounds.tasks import TASKS as TASKS
@@ -15,5 +15,7 @@ from mibounds.ensembles import *
 from mibounds.evaluation import *
 from mibounds.estimates import *
 from mibounds.estimation import *
+from mibounds.watches import *
+from mibounds.penalty import *
 
 __version__ = "0.1.0"
