@@ -49,7 +49,14 @@ WINDOW = 100  # values of the bound that a report looks back on
 
 
 class PenaltyWarning(UserWarning):
-    """Something that makes the value of a penalty, or the use of it, doubtful."""
+    """Something that makes the value of a penalty, or the use of it, doubtful.
+
+    Example:
+        >>> import mibounds as mb
+        >>> with warnings.catch_warnings():
+        ...     warnings.simplefilter("ignore", PenaltyWarning)
+        ...     penalty = mb.MIPenalty(mb.InfoNCE(3, 2))  # a lower bound, to see how it fares
+    """
 
 
 class MIPenalty(nn.Module):
@@ -160,8 +167,7 @@ class MIPenalty(nn.Module):
         """The estimator of the forward direction."""
         return self.estimators[0]  # pyright: ignore[reportReturnType]
 
-    @torch.compiler.disable
-    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+    def forward(
         self,
         x: Shaped[Tensor, "n *x"],
         y: Shaped[Tensor, "n *y"],
@@ -180,6 +186,15 @@ class MIPenalty(nn.Module):
         Returns:
             The penalty in nats, to be added to a loss.
         """
+        if torch.compiler.is_compiling():  # a fit within a graph is none
+            from mibounds import eager
+
+            return eager.call(self._penalise, x, y, mask, group)  # pyright: ignore[reportCallIssue]
+        return self._penalise(x, y, mask, group)
+
+    def _penalise(
+        self, x: Tensor, y: Tensor, mask: Tensor | None, group: dist.ProcessGroup | None
+    ) -> Tensor:
         x, y = self._samples(x, y, mask)
         weight = 0.0 if self.calls < self.warmup else self.weight
         weight = weight(self.calls) if callable(weight) else weight
@@ -393,7 +408,7 @@ class MIPenalty(nn.Module):
         """Start on every process from the q of the first."""
         batch = Batch(len(x), group, x.device)
         with torch.no_grad():
-            for value in self.estimators.state_dict().values():
+            for value in (*self.parameters(), *self.buffers()):
                 value.copy_(batch.from_first(value))
         self._joined = True
 

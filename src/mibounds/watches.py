@@ -156,9 +156,9 @@ def _faults(
         advice.append(
             Advice(
                 "below-zero",
-                f"The bound is {facts.value:.3f} ± {facts.error or 0.0:.3f} nats, below zero beyond its "
-                "noise: q lags behind the encoder, whose step may then make the mutual information "
-                "larger.",
+                f"The bound is {facts.value:.3f} ± {facts.error or 0.0:.3f} nats, below zero "
+                "beyond its noise: q lags behind the encoder, whose step may then make the mutual "
+                "information larger.",
                 "Raise inner_steps or lr, lower the weight or the rate of the encoder.",
             )
         )

@@ -1,0 +1,71 @@
+"""Run by torchrun: a penalty in a DistributedDataParallel loop, against one process with all of it.
+
+Every process starts with another q of its own, which has to make no difference.
+"""
+
+import sys
+import warnings
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import mibounds as mb
+
+V, Z, S, N = 5, 3, 2, 8
+
+
+def samples(step):
+    g = torch.Generator().manual_seed(step)
+    v = torch.randn(2 * N, V, generator=g, dtype=torch.float64)
+    return v, v[:, :S] + torch.randn(2 * N, S, generator=g, dtype=torch.float64)
+
+
+def make(name, seed):
+    torch.manual_seed(0)
+    net = nn.Linear(V, Z).double()
+    torch.manual_seed(seed)
+    penalty = mb.MIPenalty(mb.ESTIMATORS[name](Z, S, 8), replay=1, average=0.5, clip=1.0)
+    return net, penalty.double()
+
+
+def train(net, penalty, rows, group):
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+    values = []
+    for step in range(5):
+        v, s = (part[rows] for part in samples(step))
+        z = net(v)
+        value = penalty(z, s, group=group)
+        optimizer.zero_grad()
+        (z.square().mean() + value).backward()
+        optimizer.step()
+        values.append(value.detach())
+    return torch.stack(values)
+
+
+def main():
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    warnings.simplefilter("ignore", mb.PenaltyWarning)
+    worst = 0.0
+    for name in mb.ESTIMATORS:
+        one, alone = make(name, seed=0)
+        want = train(one, alone, slice(None), None)
+        net, penalty = make(name, seed=rank)
+        wrapped = DistributedDataParallel(net)
+        rows = slice(rank * N, (rank + 1) * N)
+        got = train(wrapped, penalty, rows, dist.group.WORLD)
+        pairs = [(got, want), *zip(net.parameters(), one.parameters(), strict=True)]
+        pairs += zip(penalty.parameters(), alone.parameters(), strict=True)
+        for a, b in pairs:
+            difference = ((a - b).abs() / (1 + b.abs())).max().item()
+            assert difference < 1e-8, f"{name} differs by {difference}"
+            worst = max(worst, difference)
+    if rank == 0:
+        print(f"worst difference {worst:.1e}")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
