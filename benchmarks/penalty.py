@@ -1,0 +1,181 @@
+"""What a penalty adds to a training step, and whether it holds out.
+
+    python benchmarks/penalty.py overhead --device cpu    -> results/bench/penalty_cpu.json
+    python benchmarks/penalty.py overhead --device cuda   -> results/bench/penalty_cuda.json
+    python benchmarks/penalty.py soak                     -> results/bench/penalty_soak.json
+
+Overhead: the step of a classifier on the paper's encoder of nine convolutions (28 x 28 images, CLUB
+supplement, table of architectures), with and without one penalty of one inner step, in turns. Soak:
+100000 steps of an encoder whose data, and what they share, change all the time.
+"""
+
+import argparse
+import math
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from measurements import resident_mib, time_in_turns, write
+from rich.console import Console
+from rich.progress import Progress
+from torch import Tensor, nn
+
+import mibounds as mb
+
+FEATURES, ATTRIBUTE, CLASSES = 64, 16, 10
+BATCH = {"cpu": 64, "cuda": 512}
+
+
+def make_encoder() -> nn.Sequential:
+    """Three blocks of three convolutions with 64 channels, then the mean over the image."""
+    layers: list[nn.Module] = []
+    channels = 3
+    for block in range(3):
+        for _ in range(3):
+            layers += [nn.Conv2d(channels, FEATURES, 3, padding=1), nn.BatchNorm2d(FEATURES)]
+            layers.append(nn.LeakyReLU(0.1, inplace=True))
+            channels = FEATURES
+        layers += [nn.MaxPool2d(2), nn.Dropout(0.5)] if block < 2 else []
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
+def make_step(penalty: mb.MIPenalty | None, device: str, batch: int) -> Callable[[], object]:
+    """One step of training: forward, loss, backward, optimiser."""
+    torch.manual_seed(0)
+    encoder, head = make_encoder().to(device), nn.Linear(FEATURES, CLASSES, device=device)
+    parameters = [*encoder.parameters(), *head.parameters()]
+    optimizer = torch.optim.Adam(parameters, lr=1e-3, fused=device == "cuda")
+    images = torch.randn(batch, 3, 28, 28, device=device)
+    labels = torch.randint(CLASSES, (batch,), device=device)
+    attribute = torch.randn(batch, ATTRIBUTE, device=device)
+
+    def step() -> None:
+        z = encoder(images)
+        loss = F.cross_entropy(head(z), labels)
+        if penalty is not None:
+            loss = loss + 0.1 * penalty(z, attribute)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def overhead(device: str, seconds: float) -> dict[str, Any]:
+    """The step with a penalty over the step without."""
+    batch = BATCH[device]
+    calls = {"without": make_step(None, device, batch)}
+    for name, estimator in (("CLUB", mb.CLUB), ("CLUBSample", mb.CLUBSample)):
+        penalty = mb.MIPenalty(estimator(FEATURES, ATTRIBUTE), inner_steps=1).to(device)
+        calls[name] = make_step(penalty, device, batch)
+    if device == "cpu":
+        times = time_in_turns(calls, seconds, rounds=12, patience=math.inf)
+    else:
+        times = time_on_gpu(calls, rounds=40)
+    rows = [
+        {
+            "penalty": name,
+            "ms": statistics.median(values),
+            "over_without": statistics.median(
+                a / b for a, b in zip(values, times["without"], strict=False)
+            ),
+            "runs": len(values),
+        }
+        for name, values in times.items()
+    ]
+    return {"device": device_name(device), "batch": batch, "inner_steps": 1, "rows": rows}
+
+
+def time_on_gpu(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """Milliseconds of a step, from one to the end of twenty in a row, in turns."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for turn in range(rounds + 2):
+        for name, call in calls.items():
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            for _ in range(20):
+                call()
+            torch.cuda.synchronize()
+            if turn >= 2:
+                times[name].append(1e3 * (time.perf_counter() - start) / 20)
+    return times
+
+
+def soak(steps: int) -> dict[str, Any]:
+    """Train on data whose scale, offset and dependence change; look at values and memory."""
+    torch.manual_seed(0)
+    encoder = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4))
+    head = nn.Linear(4, 8)
+    penalty = mb.MIPenalty(mb.CLUBSample(4, 3, 32), inner_steps=2, replay=2, average=0.9)
+    optimizer = torch.optim.Adam([*encoder.parameters(), *head.parameters()], lr=1e-3)
+    rows: list[dict[str, float]] = []
+    bad = 0
+    with Progress(console=Console(stderr=True)) as progress:
+        for step in progress.track(range(steps), description="soak"):
+            v, s = changing(step)
+            z = encoder(v)
+            value = penalty(z, s)
+            loss = (head(z) - v).square().mean() / v.var() + 0.1 * value
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            bad += not loss.isfinite()
+            if (step + 1) % (steps // 20) == 0:
+                rows.append(
+                    {
+                        "step": step + 1,
+                        "bound_nats": value.item(),
+                        "loss": loss.item(),
+                        "resident_mib": resident_mib("VmRSS") or math.nan,
+                    }
+                )
+    finite = all(p.isfinite().all() for m in (encoder, head, penalty) for p in m.parameters())
+    return {"steps": steps, "steps_not_finite": bad, "parameters_finite": finite, "rows": rows}
+
+
+def changing(step: int) -> tuple[Tensor, Tensor]:
+    """Samples whose scale, offset and shared part wander, with a jump every 10000 steps."""
+    t = step / 1000
+    scale = 10 ** (math.sin(t / 7) + (step // 10_000) % 3)
+    v = torch.randn(64, 8)
+    share = 0.5 + 0.5 * math.sin(t)
+    s = share * v[:, :3] + (1.01 - share) * torch.randn(64, 3)
+    return scale * v + 5 * scale * math.cos(t / 3), s
+
+
+def device_name(device: str) -> str:
+    """What was measured on, in words."""
+    if device == "cuda":
+        return torch.cuda.get_device_name()
+    return f"{platform.machine()}, one core"
+
+
+def main() -> None:
+    """Measure and write."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=["overhead", "soak"])
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--seconds", type=float, default=60, help="of each of the three steps")
+    parser.add_argument("--steps", type=int, default=100_000, help="of the soak")
+    parser.add_argument("--out", type=Path, default=Path("results/bench"))
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    name = f"penalty_{'soak' if args.what == 'soak' else args.device}.json"
+    result = soak(args.steps) if args.what == "soak" else overhead(args.device, args.seconds)
+    command = f"python benchmarks/penalty.py {' '.join(sys.argv[1:])}"
+    write(args.out / name, {"command": command, "torch": torch.__version__, **result})
+    print(args.out / name)
+    for row in result["rows"]:
+        print(row)
+
+
+if __name__ == "__main__":
+    main()
