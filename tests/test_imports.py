@@ -15,7 +15,7 @@ SOURCE = ROOT / "src" / "mibounds"
 
 # Imports go downwards: from a line to the lines above it, or within a line to what is named in it.
 ORDER = [
-    {"distributed", "sums", "plots", "files", "formats", "eager"},
+    {"distributed", "sums", "plots", "files", "formats", "eager", "recordings"},
     {"samples", "nn", "pairs", "gpu_kernels", "columns", "tables", "estimates"},
     {"conditionals", "critics", "families", "bounds", "tasks", "classical", "report"},
     {"densities"},
@@ -24,7 +24,7 @@ ORDER = [
     {"fitting", "rows", "stacks"},
     {"ensembles", "evaluation", "bridges"},
     {"diagnostics"},
-    {"estimation", "watches"},
+    {"estimation", "watches", "replays"},
     {"penalty"},
     {"cli"},
     {"__main__"},

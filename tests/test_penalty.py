@@ -457,6 +457,80 @@ def python(*command):
     return result.stdout
 
 
+@pytest.mark.parametrize("name", ["club", "club_sample", "mine", "vub"])
+def test_a_recorded_call_is_a_call(name, monkeypatch):
+    """With a stand-in for the GPU, which takes the recorded step each time it is replayed."""
+    recorded = []
+
+    def record(step, state, generators):
+        recorded.append(len(state))
+        return step
+
+    plain, fast = make(name), make(name)
+    for seed in range(8):
+        if seed == 1:
+            monkeypatch.setattr("mibounds.replays.record", record)
+            monkeypatch.setattr("mibounds.penalty._on_gpu", lambda x: True)
+        n = 16 if seed == 5 else N  # another size comes between
+        z, s = (v.requires_grad_() for v in _samples(seed, n))
+        with monkeypatch.context() as eager:
+            eager.setattr("mibounds.penalty._on_gpu", lambda x: False)
+            a = plain(z, s)
+        b = fast(z, s)
+        again = fast.calls
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+        for want, got in zip(*(torch.autograd.grad(3 * v, (z, s)) for v in (a, b)), strict=True):
+            torch.testing.assert_close(want, got)
+        assert again == seed + 1
+        assert same(parameters(plain), parameters(fast))
+        assert plain.fits == fast.fits
+        fast.eval()
+        torch.testing.assert_close(
+            fast.bound(z, s), plain.bound(z, s)
+        ) if name != "club_sample" else 0
+        fast.train()
+    assert len(recorded) == 1
+    twin = copy.deepcopy(fast)  # without the recording, which cannot be copied
+    assert twin._recordings == {}
+    fast.load_state_dict(plain.state_dict())
+    assert fast._recordings == {}
+
+
+def test_a_recording_has_the_gradients_that_are_asked_for(monkeypatch):
+    monkeypatch.setattr("mibounds.replays.record", lambda step, state, generators: step)
+    monkeypatch.setattr("mibounds.penalty._on_gpu", lambda x: True)
+    penalty = make()
+    z, s = _samples(0)
+    for _ in range(3):
+        assert not penalty(z, s).requires_grad
+    z.requires_grad_()
+    for _ in range(3):
+        first, second = penalty(z, s), penalty(2 * z, s)  # before the first goes backwards
+    (a,) = torch.autograd.grad(first, z, retain_graph=True)
+    (b,) = torch.autograd.grad(second, z)
+    assert not torch.allclose(a, b)
+    with pytest.raises(RuntimeError, match="pass graph=False to MIPenalty"):
+        torch.autograd.grad(first, z, create_graph=True)
+
+
+def test_where_nothing_can_be_recorded(monkeypatch):
+    with pytest.raises(ValueError, match=r"Expected samples on a GPU.*leave graph out"):
+        make(graph=True)(*_samples(0))
+    monkeypatch.setattr("mibounds.penalty._on_gpu", lambda x: True)
+    monkeypatch.setattr("mibounds.replays.record", lambda *_: RuntimeError("waits"))
+    penalty, required = make(), make(graph=True)
+    for seed in range(3):
+        assert penalty(*_samples(seed)).isfinite()
+    assert list(penalty._recordings.values()) == [False]
+    required(*_samples(0))
+    with pytest.raises(ValueError, match=r"Expected a call that never waits.*got RuntimeError"):
+        required(*_samples(1))
+    changing = make()
+    for n in range(10, 40):
+        changing(*_samples(0, n))
+    assert len(changing._recordings) == 8
+
+
 def test_two_processes_are_one_on_the_joined_batch():
     script = Path(__file__).parent / "penalty_processes.py"
     launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")

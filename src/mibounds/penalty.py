@@ -38,6 +38,7 @@ from mibounds.estimates import Estimate
 from mibounds.estimation import estimate
 from mibounds.estimators import CLUBSample, Estimator
 from mibounds.nn import check_size, full_precision
+from mibounds.replays import Replay
 from mibounds.watches import PenaltyReport, look_at_penalty, look_at_sides
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["MIPenalty", "PenaltyWarning"]
 
 WINDOW = 100  # values of the bound that a report looks back on
+MOST = 8  # kinds of batches to record
 
 
 class PenaltyWarning(UserWarning):
@@ -85,6 +87,8 @@ class MIPenalty(nn.Module):
             the encoder gets is never clipped here: do that where it has its final scale.
         clamp: whether to report a value below zero as zero. The gradient stays that of the bound.
         optimizer: from a list of parameters to an optimiser, instead of Adam with ``lr``.
+        graph: whether to record a call as a CUDA graph and replay it, which on a GPU takes most of
+            its cost away; None for wherever that is possible. Second derivatives need False.
         watch_every: calls between two looks at whether the value means anything (`report`), which
             cost a little, and on a GPU a wait; 0 for never.
         seed: of the negatives that `CLUBSample` draws.
@@ -117,6 +121,7 @@ class MIPenalty(nn.Module):
         clip: float | None = None,
         clamp: bool = False,
         optimizer: Callable[[list[nn.Parameter]], Optimizer] | None = None,
+        graph: bool | None = None,
         watch_every: int = 100,
         seed: int = 0,
     ):
@@ -139,7 +144,7 @@ class MIPenalty(nn.Module):
         self.estimators = nn.ModuleList(e for e in (estimator, backward) if e is not None)
         self.inner_steps, self.warmup, self.weight = inner_steps, warmup, weight
         self.replay, self.average, self.clip, self.clamp = replay, average, clip, clamp
-        self.watch_every = watch_every
+        self.graph, self.watch_every = graph, watch_every
         self.calls = self.fits = 0
         self.register_buffer("values", torch.full((WINDOW,), torch.nan))
         self.register_buffer("spread", torch.full((2,), torch.nan))
@@ -147,6 +152,7 @@ class MIPenalty(nn.Module):
         for p in self._learnt:  # outside of a fit nobody's gradient is to reach them
             p.requires_grad_(False)
         self.optimizer: Optimizer | None = None
+        self._own_optimizer = optimizer is None
         if self._learnt:
             make = optimizer or (lambda ps: torch.optim.Adam(ps, lr=lr, fused=True))
             self.optimizer = make(self._learnt)
@@ -156,6 +162,7 @@ class MIPenalty(nn.Module):
         self._frozen: list[dict[str, Tensor]] | None = None
         self._recent: list[tuple[Tensor, Tensor]] = []
         self._joined = False
+        self._recordings: dict[tuple[Any, ...], Replay | bool] = {}
         self._seed = seed
         self._generator: torch.Generator | None = None
         self._facts = PenaltyReport()
@@ -199,15 +206,21 @@ class MIPenalty(nn.Module):
         weight = 0.0 if self.calls < self.warmup else self.weight
         weight = weight(self.calls) if callable(weight) else weight
         fitting = self.training and not torch.is_inference_mode_enabled()
+        recording, value = None, x.new_zeros(())
         if fitting:
             due = self.watch_every and (self.calls + 1) % self.watch_every == 0
             if due:  # before the fit, while q has not seen this batch
                 self._watch(x.detach(), y.detach())
-            self._fit(x, y, self.inner_steps, group)
+            recording = self._recording(x, y, group)
+            if recording is None:
+                self._fit(x, y, self.inner_steps, group)
+            else:
+                value = recording(x, y)
             self.calls += 1
         if weight == 0 and self._learnt:
             return _zero(x, y)
-        value = self._bound(x, y, group)
+        if recording is None:
+            value = self._bound(x, y, group)
         if fitting:
             self.values[(self.calls - 1) % WINDOW] = value.detach()
         if self.clamp:
@@ -314,15 +327,19 @@ class MIPenalty(nn.Module):
             self._recent = pool[-self.replay :]
         if len(pool) > 1:
             x, y = (torch.cat(side) for side in zip(*pool, strict=True))
+        self._learn(x, y, steps, group)
+        self.fits += steps
+        if self._averages:
+            self._follow()
+        self._freeze()
+
+    def _learn(self, x: Tensor, y: Tensor, steps: int, group: dist.ProcessGroup | None) -> None:
         with torch.enable_grad(), full_precision(x), self._learning():
             for _ in range(steps):
                 losses = [
                     e.learning_loss(*sides, group=group) for e, sides in self._directions(x, y)
                 ]
                 self._step(sum(losses[1:], losses[0]), group)
-        if self._averages:
-            self._follow()
-        self._freeze()
 
     def _step(self, loss: Tensor, group: dist.ProcessGroup | None) -> None:
         """One step of the optimiser, unless the gradient is not finite."""
@@ -345,16 +362,21 @@ class MIPenalty(nn.Module):
         self.optimizer.step()
         for p in self._learnt:
             p.grad = None
-        self.fits += 1
 
     def _bound(self, x: Tensor, y: Tensor, group: dist.ProcessGroup | None) -> Tensor:
         """The bound, in which q stands still."""
         if self._frozen is None:
             self._freeze()
         assert self._frozen is not None
+        return self._evaluate(x, y, self._frozen, group)
+
+    def _evaluate(
+        self, x: Tensor, y: Tensor, qs: list[dict[str, Tensor]], group: dist.ProcessGroup | None
+    ) -> Tensor:
+        """The bound with these parameters of q, each estimator's own where there are none."""
         values = []
         with full_precision(x):
-            for (e, sides), q in zip(self._directions(x, y), self._frozen, strict=True):
+            for (e, sides), q in zip(self._directions(x, y), qs, strict=True):
                 options: dict[str, Any] = {"group": group}
                 if isinstance(e, CLUBSample):
                     options["generator"] = self._randomness(x.device)
@@ -382,6 +404,30 @@ class MIPenalty(nn.Module):
             {name: of[id(p)] for name, p in e.named_parameters() if id(p) in of}
             for e in self.estimators
         ]
+
+    # --- the same, recorded ----------------------------------------------------------------------
+
+    def _recording(self, x: Tensor, y: Tensor, group: dist.ProcessGroup | None) -> Replay | None:
+        """The recorded call for samples like these, if there is one or can be one."""
+        plain = not (group or self.replay or self.average) and self._own_optimizer
+        if self.graph is False or not (_on_gpu(x) and plain and self._learnt):
+            if self.graph:
+                raise ValueError(
+                    "Expected samples on a GPU, q to fit, and no group, replay, average or "
+                    f"optimizer of your own with graph=True but got samples on {x.device} and "
+                    f"group={group}; leave graph out."
+                )
+            return None
+        assert self.optimizer is not None
+        kinds = tuple((v.shape, v.dtype, v.requires_grad) for v in (x, y))
+        rates = tuple(group["lr"] for group in self.optimizer.param_groups)
+        key = (*kinds, torch.is_grad_enabled(), rates)
+        found = self._recordings.get(key)
+        if found is None and len(self._recordings) < MOST:  # else they change all the time
+            self._recordings[key] = True  # the first of its kind may be the only one
+        elif found is True:
+            found = self._recordings[key] = Replay.of(self, x, y) or False
+        return found if isinstance(found, Replay) else None
 
     @contextmanager
     def _learning(self) -> Iterator[None]:
@@ -470,14 +516,14 @@ class MIPenalty(nn.Module):
 
     def get_extra_state(self) -> dict[str, Any]:
         """Counts, optimiser, replay and random numbers, for ``state_dict``."""
-        generator = self._generator
+        device, generator = self._random_state()
         return {
             "calls": self.calls,
             "fits": self.fits,
             "optimizer": None if self.optimizer is None else self.optimizer.state_dict(),
             "recent": list(self._recent),
-            "device": None if generator is None else generator.device.type,
-            "generator": None if generator is None else generator.get_state(),
+            "device": device,
+            "generator": generator,
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
@@ -487,11 +533,26 @@ class MIPenalty(nn.Module):
             self.optimizer.load_state_dict(state["optimizer"])
         where = self.values.device
         self._recent = [(x.to(where), y.to(where)) for x, y in state["recent"]]
-        self._generator = None
-        if state["generator"] is not None and state["device"] == where.type:
-            self._generator = torch.Generator(where)
-            self._generator.set_state(state["generator"].cpu())
+        self._recordings.clear()
+        same = state["device"] == where.type  # a GPU's random numbers are others than a CPU's
+        self._generator = _generator_from(state["device"], state["generator"]) if same else None
         self._frozen = None
+
+    def _random_state(self) -> tuple[str | None, Tensor | None]:
+        generator = self._generator
+        if generator is None:
+            return None, None
+        return generator.device.type, generator.get_state()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles: without recordings, and with a source of its own."""
+        state = {**super().__getstate__(), "_recordings": {}, "_generator": None}
+        return {**state, "_random": self._random_state()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        random = state.pop("_random")
+        super().__setstate__(state)
+        self._generator = _generator_from(*random)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> MIPenalty:
         """Move or convert everything, the optimiser's state and the replay included."""
@@ -502,9 +563,22 @@ class MIPenalty(nn.Module):
                     if isinstance(value, Tensor):
                         kind = value.dtype if key == "step" else p.dtype
                         state[key] = value.to(p.device, kind)
+        self._recordings.clear()
         self._recent = [(fn(x), fn(y)) for x, y in self._recent]
         self._frozen = None
         return self
+
+
+def _generator_from(device: str | None, state: Tensor | None) -> torch.Generator | None:
+    if device is None or state is None:
+        return None
+    generator = torch.Generator(device)
+    generator.set_state(state.cpu())
+    return generator
+
+
+def _on_gpu(x: Tensor) -> bool:
+    return x.is_cuda
 
 
 def _zero(x: Tensor, y: Tensor) -> Tensor:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import functools
 import math
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -25,6 +24,7 @@ from torch.distributions import Distribution
 from torch.func import functional_call, vmap
 
 from mibounds.estimators import Estimator
+from mibounds.recordings import record
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -143,56 +143,18 @@ class Stack:
         Returns:
             The replay of the graph; off the GPU, and where it is impossible, the plain step.
         """
-        device = self.vector.device
-        if device.type != "cuda":
+        if self.vector.device.type != "cuda":
             return self.step
-        with torch.cuda.device(device):
-            # Libraries set themselves up in their first calls, which a graph must not contain, and
-            # autograd remembers streams: so the first steps go to a stream aside.
-            main, aside = torch.cuda.current_stream(), torch.cuda.Stream()
-            aside.wait_stream(main)
-            with torch.cuda.stream(aside):
-                with self.unchanged():
-                    self.step()
-                waits = self.waits()
-            main.wait_stream(aside)
-            if waits is not None:
-                if required:
-                    raise ValueError(
-                        "Expected a step that never waits for the GPU, to record it in a graph, "
-                        f"but got {type(waits).__name__}: {waits}; pass graph=False."
-                    ) from waits
-                return self.step
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                self.step()
-        return graph.replay
-
-    def waits(self) -> RuntimeError | None:
-        """What in a step makes the CPU wait for the GPU, as some of torch's distributions do."""
-        before = torch.cuda.get_sync_debug_mode()
-        with self.unchanged(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch calls this mode a prototype
-            torch.cuda.set_sync_debug_mode("error")
-            try:
-                self.step()
-            except RuntimeError as error:
-                return error
-            finally:
-                torch.cuda.set_sync_debug_mode(before)
-        return None
-
-    @contextmanager
-    def unchanged(self) -> Iterator[None]:
-        """Put everything that a step writes back to what it was."""
         state = [self.vector, self.mean, self.square, self.losses, self.number]
-        state += self.buffers.values()
-        before = [value.clone() for value in state]
-        try:
-            yield
-        finally:
-            for value, old in zip(state, before, strict=True):
-                value.copy_(old)
+        replay = record(self.step, [*state, *self.buffers.values()])
+        if isinstance(replay, RuntimeError):
+            if required:
+                raise ValueError(
+                    "Expected a step that never waits for the GPU, to record it in a graph, "
+                    f"but got {type(replay).__name__}: {replay}; pass graph=False."
+                ) from replay
+            return self.step
+        return replay
 
     @torch.no_grad()
     def write_back(self) -> None:
