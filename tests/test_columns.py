@@ -91,6 +91,19 @@ def test_normal_scores_are_quantiles_at_the_ranks_whatever_the_scale():
     assert tied[1] == tied[2] == pytest.approx(0, abs=1e-12)
 
 
+def test_columns_know_whether_they_are_normal_scores():
+    columns = as_columns("x", Frame(a=rng.normal(size=60), b=np.arange(60) % 3))
+    assert not columns.normal
+    assert not columns.take("continuous").normal
+    scored = columns.scored()
+    assert scored.normal
+    part = scored.take("continuous")
+    assert part.normal
+    assert (part.name, part.kinds, part.labels) == ("x", ("continuous",), ("a",))
+    np.testing.assert_array_equal(part.values[:, 0], normal_scores(columns.values[:, 0]))
+    np.testing.assert_array_equal(scored.values[:, 1], columns.values[:, 1])
+
+
 @pytest.mark.parametrize(
     ("data", "kinds", "message"),
     [

@@ -94,6 +94,13 @@ def test_normal_scores_make_monotone_maps_irrelevant():
     assert raw.nats < same.nats - 0.1
 
 
+def test_without_normal_scores_the_density_of_a_single_target_is_learned_too():
+    """A log-normal y is far from the Gaussian of its mean and variance, whatever x is."""
+    x, y = gaussian(3000, 0, 2, 1)
+    raw = estimate(x, np.exp(y / 2), normal_scores=False, methods="bridge", **FAST)
+    assert raw.nats == pytest.approx(math.log(2) / 2, abs=0.08)
+
+
 def test_seeds_decide():
     x, y = gaussian(1000)
     y = y + x[:, :2] ** 2

@@ -111,8 +111,8 @@ def measure_bridge(
     """Measure I(x; y), or I(x; y | given), in nats.
 
     Args:
-        x: one side, its continuous columns as normal scores.
-        y: the other, likewise.
+        x: one side.
+        y: the other.
         given: what is conditioned on.
         folds: rows of each fold.
         effort: how much to spend.
@@ -143,7 +143,7 @@ def measure_bridge(
         total.pointwise += pointwise
         total.floor = math.sqrt(s.shape[1] * t.shape[1] / 2) / len(t)
         total.pointwise += work.gains("q(y | x)", np.hstack([s, z]), t)
-        if z.shape[1] or t.shape[1] > 1:  # a single column of normal scores is normal
+        if z.shape[1] or t.shape[1] > 1 or not numbers.normal:  # else t alone is normal
             total.pointwise -= work.gains("q(y)", z, t)
     total.nats = float(total.pointwise.mean())
     # The bounds come from some of the rows: what is peculiar to these, the shares know.

@@ -35,12 +35,14 @@ class Columns:
         values: numbers, or codes 0, 1, ... of labels, one sample a row.
         kinds: of each column.
         labels: name of each column.
+        normal: whether the continuous columns are normal scores.
     """
 
     name: str
     values: Float[np.ndarray, "n d"]
     kinds: tuple[Kind, ...]
     labels: tuple[str, ...]
+    normal: bool = False
 
     def __len__(self) -> int:
         return len(self.values)
@@ -53,11 +55,11 @@ class Columns:
     def take(self, kind: Kind) -> Columns:
         """The columns of one kind."""
         keep = [j for j, k in enumerate(self.kinds) if k == kind]
-        return Columns(
-            self.name,
-            self.values[:, keep],
-            tuple(self.kinds[j] for j in keep),
-            tuple(self.labels[j] for j in keep),
+        return replace(
+            self,
+            values=self.values[:, keep],
+            kinds=tuple(self.kinds[j] for j in keep),
+            labels=tuple(self.labels[j] for j in keep),
         )
 
     def rows(self, index: Any) -> Columns:
@@ -76,7 +78,7 @@ class Columns:
             normal_scores(v) if k == "continuous" else v
             for v, k in zip(self.values.T, self.kinds, strict=True)
         ]
-        return replace(self, values=np.stack(columns, 1)) if columns else self
+        return replace(self, values=np.stack(columns, 1), normal=True) if columns else self
 
     def inputs(self) -> Float[np.ndarray, "n k"]:
         """Numbers for a network: continuous columns standardised, labels as indicators."""
