@@ -307,6 +307,22 @@ def test_advice_ties():
     assert "25%" in advice.message
 
 
+def test_every_column_with_ties_is_named():
+    x, y = gaussian(400)
+    x[:100, 0] = x[:200, 2] = y[:300, 1] = 0.0
+    warnings = estimate(x, y, methods="gaussian").warnings
+    named = [a.message.split(" has ")[0] for a in warnings if a.code == "ties"]
+    assert named == ["Column 0 of x", "Column 2 of x", "Column 1 of y"]
+
+
+def test_nothing_is_said_twice(monkeypatch):
+    """Given something, an estimator is fitted twice, and looked at each time."""
+    advice = mb.Advice("ba-odd", "It is odd.", "Take another.")
+    monkeypatch.setattr(estimation.diagnostics, "look_at_estimator", lambda *_: [advice])
+    x, y, z = np.random.default_rng(0).normal(size=(3, 400, 1))
+    assert estimate(x, y, given=z, methods="ba", folds=2, **FAST).warnings == (advice,)
+
+
 @pytest.mark.parametrize("function", [lambda x: 2 * x + 1, np.square, lambda x: np.sin(2 * x)])
 def test_advice_deterministic(function):
     x = np.random.default_rng(0).normal(size=(5000, 1))

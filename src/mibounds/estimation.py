@@ -208,7 +208,7 @@ def estimate(
         method=names[0],
         rows=rows,
         history=tuple(p for outcome in outcomes for p in outcome.history),
-        warnings=tuple({a.code: a for a in advice}.values()),
+        warnings=tuple(dict.fromkeys(advice)),
         p_value=p_value,
         null=null,
         n=len(x),
