@@ -394,6 +394,35 @@ def test_advice_subsampled(monkeypatch):
     assert "ksg-subsampled" in codes_of(estimate(x, y, methods="ksg"))
 
 
+@pytest.mark.parametrize("block", [1, 10])
+def test_some_rows_of_a_time_series_are_neighbours(block, monkeypatch):
+    """Rows of a run that are taken from all over would count as dependent, and are not."""
+    monkeypatch.setitem(estimation.MOST, "ksg", 200)
+    monkeypatch.setattr(estimation, "MEETING", 100)
+    seen = []
+    influence = mb.KSG.influence
+
+    def spy(self, x, y):
+        seen.append((x[:, 0], y[:, 0]))
+        return influence(self, x, y)
+
+    monkeypatch.setattr(mb.KSG, "influence", spy)
+    t = np.arange(500.0)  # a row is known by its value
+    result = estimate(
+        t, -t, methods="ksg", normal_scores=False, block=block, permutations=1, seed=1
+    )
+    assert "ksg-subsampled" in codes_of(result)
+    (x, y), *permuted = seen
+    assert len(x) == 200
+    assert (y == -x).all()
+    assert (np.diff(x) == 1).all() == (block > 1)
+    assert x[0] > 0
+    for x, y in permuted:
+        assert len(x) == 100
+        assert (np.diff(x) == 1).all() == (block > 1)
+        assert sorted(-y) == list(x)
+
+
 def test_every_advice_says_what_to_do():
     rng = np.random.default_rng(0)
     with warnings.catch_warnings():

@@ -298,6 +298,16 @@ def _fold(n: int, folds: int, block: int, seed: int) -> list[np.ndarray]:
     return np.array_split(np.arange(n), folds)
 
 
+def _some_rows(n: int, most: int, block: int, rng: np.random.Generator) -> np.ndarray:
+    """So many rows at most, drawn at random; one stretch of them where neighbours depend."""
+    if n <= most:
+        return np.arange(n)
+    if block == 1:
+        return np.sort(rng.choice(n, most, replace=False))
+    start = rng.integers(n - most + 1)
+    return np.arange(start, start + most)
+
+
 def _measure(name: str, problem: _Problem) -> _Outcome:
     if name == "bridge":
         return _by_bridge(problem)
@@ -336,10 +346,9 @@ def _without_network(name: str, p: _Problem) -> _Outcome:
     if p.given is not None:
         raise ValueError(f'Expected no given for {name}; use "bridge" for a conditional one.')
     advice = []
-    rows = np.arange(p.n)
-    if p.n > MOST.get(name, p.n):
-        rows = np.sort(np.random.default_rng(p.seed).choice(p.n, MOST[name], replace=False))
-        advice.append(diagnostics.subsampled(name, MOST[name], p.n))
+    rows = _some_rows(p.n, MOST.get(name, p.n), p.block, np.random.default_rng(p.seed))
+    if len(rows) < p.n:
+        advice.append(diagnostics.subsampled(name, len(rows), p.n))
     values = []
     for side in (p.x, p.y):
         other = {"continuous": "discrete", "discrete": "continuous"}.get(kind.handles)
@@ -494,7 +503,7 @@ def _permute(name: str, p: _Problem, permutations: int) -> tuple[float, tuple[fl
     halves = _fold(p.n, 2, p.block, p.seed + 1)
     rows = halves[0][:MEETING]
     if name in CLASSICAL:
-        rows = rng.permutation(p.n)[:MEETING] if p.block == 1 else np.arange(min(p.n, MEETING))
+        rows = _some_rows(p.n, MEETING, p.block, rng)
         classical = CLASSICAL[name]()
 
         def statistic(order: np.ndarray) -> float:
