@@ -13,6 +13,7 @@ from scipy.stats import gaussian_kde, multivariate_normal
 import mibounds as mb
 from mibounds.classical import CLASSICAL, counts, gaussians, kernels
 from mibounds.classical.interfaces import as_numbers
+from mibounds.columns import normal_scores
 from mibounds.tasks import TASKS, CorrelatedGaussian, Gaussian, UniformNoise
 
 NUMBERS = [name for name in CLASSICAL if name != "plug_in"]
@@ -430,11 +431,12 @@ def test_the_bias_of_cca_is_exactly_that(n, columns):
     assert mb.CCA(unbiased=False)(*data[0]) - mb.CCA()(*data[0]) == pytest.approx(bias)
 
 
-def test_normal_scores_of_equal_numbers_are_equal():
-    scores = gaussians._normal_scores(np.array([[3.0, 1.0, 3.0, 2.0]]).T)[:, 0]
-    assert scores[0] == scores[2]
-    expected = torch.special.ndtri(torch.tensor([0.7, 0.2, 0.7, 0.4], dtype=torch.float64))
-    np.testing.assert_allclose(scores, expected)
+def test_the_copula_is_cca_of_normal_scores():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 2)).round(1)  # some are equal
+    y = x[:, :1] ** 3 + rng.normal(size=(60, 1))
+    scores = (np.stack([normal_scores(column) for column in side.T], 1) for side in (x, y))
+    np.testing.assert_allclose(mb.GCMI().influence(x, y), mb.CCA().influence(*scores))
 
 
 @given(st.integers(2, 9), st.integers(20, 60), st.integers(0, 10**6))

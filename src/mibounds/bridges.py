@@ -28,6 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from mibounds import bounds
+from mibounds.classical.interfaces import digamma
 from mibounds.columns import Columns
 from mibounds.fitting import fit
 
@@ -190,8 +191,7 @@ def gaussian_information(
                 f"Expected more rows than the {regression.rank + d} columns need but got "
                 f"{len(t)}; take fewer columns."
             )
-        shift = torch.arange(d, dtype=torch.float64)
-        psi = torch.special.digamma((m - shift) / 2).sum().item()
+        psi = digamma((m - np.arange(d)) / 2).sum()
         biases.append(psi + d * math.log(2 / len(t)))  # E log|S| - log|Σ| of S = RSS / n
     share = densities[0] - densities[1] + 0.5 * (biases[0] - biases[1])
     return float(share.mean()), share

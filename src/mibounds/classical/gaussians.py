@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from mibounds.classical.interfaces import (
     ClassicalEstimator,
@@ -29,6 +28,7 @@ from mibounds.classical.interfaces import (
     digamma,
     whiten,
 )
+from mibounds.columns import normal_scores
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -74,9 +74,10 @@ class CCA(ClassicalEstimator):
 class GCMI(ClassicalEstimator):
     """The same of normal scores: mutual information of Gaussian copulas.
 
-    Each column is first made Gaussian: a number of rank r becomes the r / (n + 1) quantile of the
-    normal distribution, equal numbers sharing their mean rank. Increasing maps of a column change
-    nothing, so outliers and heavy tails do no harm. Dependence that is not monotone goes unseen.
+    Each column is first made Gaussian: a number of rank r becomes the (r - 1/2) / n quantile of the
+    normal distribution, equal numbers sharing their mean rank; the reference has r / (n + 1), which
+    pulls the outermost ones in. Increasing maps of a column change nothing, so outliers and heavy
+    tails do no harm. Dependence that is not monotone goes unseen.
 
     Reference: Ince et al. 2017.
 
@@ -105,7 +106,7 @@ class GCMI(ClassicalEstimator):
 
     def influence(self, x: Samples, y: Samples) -> Float[np.ndarray, " n"]:
         x, y = as_numbers(x, y)
-        x, y = as_numbers(_normal_scores(x), _normal_scores(y))
+        x, y = as_numbers(*(np.apply_along_axis(normal_scores, 0, side) for side in (x, y)))
         return _log_ratios(x, y, self.unbiased)
 
 
@@ -134,14 +135,3 @@ def _bias(n: int, x_dim: int, y_dim: int) -> float:
     """What the estimate exceeds the truth by on average over n Gaussian samples."""
     psi = digamma((n - np.arange(1, x_dim + y_dim + 1)) / 2)
     return float(0.5 * (psi[:x_dim].sum() + psi[:y_dim].sum() - psi.sum()))
-
-
-def _normal_scores(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-    """Each column made normal by the ranks of its numbers."""
-    scores = np.empty_like(x)
-    for j, column in enumerate(x.T):
-        _, inverse, counts = np.unique(column, return_inverse=True, return_counts=True)
-        ranks = np.cumsum(counts) - (counts - 1) / 2
-        quantiles = torch.from_numpy(ranks[inverse] / (len(x) + 1))
-        scores[:, j] = torch.special.ndtri(quantiles).numpy()
-    return scores
