@@ -76,11 +76,9 @@ class Bridge:
         nats: I(x; y), or I(x; y | given).
         pointwise: what each row contributes; its mean is ``nats``.
         gaussian: the part of the closed form.
-        gain: nats a row that each learned correction adds to the likelihood.
         lower: InfoNCE with the fitted conditional as critic, for each fold.
         upper: leave-one-out with it, for each fold.
         club: the bound of CLUB with it, for each fold.
-        most: largest value that ``lower`` can have.
         floor: error of the closed form where nothing is shared, and its influence values vanish.
         narrow: part of the rows where the noise of t is at the narrowest that a mixture allows.
         history: of each look, the model, and fold, step, loss and held-out loss.
@@ -89,11 +87,9 @@ class Bridge:
     nats: float
     pointwise: Float[np.ndarray, " n"]
     gaussian: float = 0.0
-    gain: dict[str, float] = field(default_factory=dict)
     lower: list[float] = field(default_factory=list)
     upper: list[float] = field(default_factory=list)
     club: list[float] = field(default_factory=list)
-    most: float = math.inf
     floor: float = 0.0
     narrow: float = 0.0
     history: list[tuple[str, Look]] = field(default_factory=list)
@@ -130,7 +126,8 @@ def measure_bridge(
     work.rounds = 2 * (bool(labels.width) + bool(numbers.width))
     if labels.width:
         codes, classes = labels.codes()
-        most = work.log_likelihood("q(labels | rest)", np.hstack([s, z]), codes, classes)
+        rest = np.hstack([s, z])
+        most = work.log_likelihood("q(labels | rest)", rest, codes, classes, meet=True)
         least = (
             work.log_likelihood("q(labels | given)", z, codes, classes)
             if z.shape[1]
@@ -143,7 +140,7 @@ def measure_bridge(
         total.gaussian, pointwise = gaussian_information(s, t, z)
         total.pointwise += pointwise
         total.floor = math.sqrt(s.shape[1] * t.shape[1] / 2) / len(t)
-        total.pointwise += work.gains("q(y | x)", np.hstack([s, z]), t)
+        total.pointwise += work.gains("q(y | x)", np.hstack([s, z]), t, meet=True)
         if z.shape[1] or t.shape[1] > 1 or not numbers.normal:  # else t alone is normal
             total.pointwise -= work.gains("q(y)", z, t)
     total.nats = float(total.pointwise.mean())
@@ -310,20 +307,27 @@ class _Work:
     seed: int
     device: torch.device
     total: Bridge
-    progress: Callable[[float], None] | None
+    progress: Callable[[float], None] | None = None
+    evaluated: int | None = None  # so many of the folds, the first ones; all if left out
     rounds: int = 2
     done: int = 0
-    others: np.ndarray | None = None
-    scores: Tensor | None = None
+    scores: Tensor | None = None  # of the rows that met last
     met: list[np.ndarray] = field(default_factory=list)
 
     def gains(
-        self, name: str, a: Float[np.ndarray, "n k"], t: Float[np.ndarray, "n d"]
+        self,
+        name: str,
+        a: Float[np.ndarray, "n k"],
+        t: Float[np.ndarray, "n d"],
+        meet: bool = False,
     ) -> Float[np.ndarray, " n"]:
-        """log q(t|a) of a correction over the Gaussian's, each row by models of others."""
+        """log q(t|a) of a correction over the Gaussian's, each row by models of others.
+
+        Where a has the other side, rows of a fold are to ``meet``, for the bounds.
+        """
         gain = np.zeros(len(t))
-        for fold, rows in enumerate(self.folds):
-            train, check = self._split(fold)
+        for fold, rows in enumerate(self.folds[: self.evaluated]):
+            train, check = split_rows(self.folds, fold)
             regression = _Regression(a[train], t[train])
             e = self._tensor(regression.residuals(a, t))
             inputs = self._tensor(a)
@@ -335,26 +339,29 @@ class _Work:
             if models:
                 density = _average([m.log_prob(inputs[rows], e[rows]) for m in models])
                 gain[rows] = (density - _standard(e[rows])).cpu().double().numpy()
-                if name == "q(y | x)":
-                    narrow = float(np.mean([m.narrow(inputs[check]) for m in models]))
-                    self.total.narrow += narrow / len(self.folds)
-            if name == "q(y | x)":
+            if meet:
+                narrow = sum(m.narrow(inputs[check]) for m in models) / max(1, len(models))
+                self.total.narrow += narrow / len(self.folds)
                 some = rows[:PAIRS]
                 where = [self._tensor(regression.whiten(t[some]))]
                 where.append(self._tensor(regression.prediction(a[some])))
                 self._bounds(_pairs(models, inputs[some], *where), some)
             self._tick()
-        self.total.gain[name] = float(gain.mean())
         return gain
 
     def log_likelihood(
-        self, name: str, a: Float[np.ndarray, "n k"], codes: Int[np.ndarray, " n"], classes: int
+        self,
+        name: str,
+        a: Float[np.ndarray, "n k"],
+        codes: Int[np.ndarray, " n"],
+        classes: int,
+        meet: bool = False,
     ) -> Float[np.ndarray, " n"]:
-        """log q(label|a), each row by models of other rows."""
+        """log q(label|a), each row by models of other rows, which may ``meet`` as above."""
         values = np.zeros(len(codes))
         inputs, y = self._tensor(a), torch.from_numpy(codes).to(self.device)
-        for fold, rows in enumerate(self.folds):
-            train, check = self._split(fold)
+        for fold, rows in enumerate(self.folds[: self.evaluated]):
+            train, check = split_rows(self.folds, fold)
             counts = np.bincount(codes[train], minlength=classes) + 0.5
             start = self._tensor(np.log(counts / counts.sum()))
             models = []
@@ -369,10 +376,9 @@ class _Work:
             else:
                 density, table = start[y[rows]], start.expand(len(some), -1)
             values[rows] = density.cpu().double().numpy()
-            if name == "q(labels | rest)":
+            if meet:
                 self._bounds(table.double()[:, y[some]], some)
             self._tick()
-        self.total.gain[name] = float((values - _frequencies(codes, classes)).mean())
         return values
 
     def _fit(self, name, fold, make, a, e, train, check, base) -> list:
@@ -405,10 +411,6 @@ class _Work:
             models.append(model)
         return models
 
-    def _split(self, fold: int) -> tuple[np.ndarray, np.ndarray]:
-        folds = self.folds if self.others is None else [*self.folds, self.others]
-        return split_rows(folds, fold)
-
     def _bounds(self, scores: Tensor, rows: np.ndarray) -> None:
         self.scores = scores
         if len(scores) > 1:
@@ -416,7 +418,6 @@ class _Work:
             self.total.lower.append(bounds.infonce(scores.T).item())
             self.total.upper.append(bounds.l1out(scores).item())
             self.total.club.append(bounds.club(scores.diagonal(), scores.mean(1)).item())
-            self.total.most = min(self.total.most, math.log(len(scores)))
 
     def _tensor(self, values: np.ndarray) -> Tensor:
         return torch.as_tensor(values, dtype=torch.float32, device=self.device)
@@ -452,13 +453,13 @@ def log_ratios(
 ) -> Float[np.ndarray, "m m"]:
     """The log-ratio of every x with every y of the first half, by models of the second."""
     total = Bridge(0.0, np.zeros(len(x)))
-    work = _Work(halves[:1], effort, seed, device, total, None, others=halves[1])
+    work = _Work(halves, effort, seed, device, total, evaluated=1)
     target, source = choose_target(x, y)
     s = source.inputs()
     if "continuous" in target.kinds:
-        work.gains("q(y | x)", s, target.inputs())
+        work.gains("q(y | x)", s, target.inputs(), meet=True)
     else:
-        work.log_likelihood("q(labels | rest)", s, *target.codes())
+        work.log_likelihood("q(labels | rest)", s, *target.codes(), meet=True)
     assert work.scores is not None
     scores = work.scores
     ratios = scores - scores.logsumexp(0) + math.log(len(scores))
