@@ -376,9 +376,16 @@ def test_advice_log_variance_limit():
 
 def test_advice_scale_limit():
     shares = rng.normal(3, 1, 3000)
-    (advice,) = look_at_bridge(Bridge(3.0, shares, narrow=0.5), 3000)
+    (advice,) = look_at_bridge(Bridge(3.0, shares, narrow=0.5), 0.02)
     assert advice.code == "bridge-scale-limit"
-    assert look_at_bridge(Bridge(3.0, shares), 3000) == []
+    assert look_at_bridge(Bridge(3.0, shares), 0.02) == []
+
+
+def test_advice_nothing_is_shared_goes_by_the_error_of_the_value():
+    found = Bridge(0.3, np.full(100, 0.3), gaussian=0.3)
+    (advice,) = look_at_bridge(found, 0.16)
+    assert advice.code == "q-no-better-than-marginal"
+    assert look_at_bridge(found, 0.14) == []
 
 
 def test_advice_upper_under_lower():

@@ -62,10 +62,6 @@ class Columns:
             labels=tuple(self.labels[j] for j in keep),
         )
 
-    def rows(self, index: Any) -> Columns:
-        """Some of the samples."""
-        return replace(self, values=self.values[index])
-
     def codes(self) -> tuple[Int[np.ndarray, " n"], int]:
         """All columns as one label, and the number of labels that occur."""
         _, codes = np.unique(self.values, axis=0, return_inverse=True)

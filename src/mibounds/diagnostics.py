@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,11 +26,6 @@ FEW_PAIRS = 50  # that carry the mean of exponentials of a critic
 EXPLODING = ("dv", "mine", "nwj", "tuba", "flo")  # which have such a mean
 
 
-def has_scipy() -> bool:
-    """Whether neighbours can be searched for."""
-    return find_spec("scipy") is not None
-
-
 def subsampled(name: str, used: int, n: int) -> Advice:
     """A method that looked at some of the rows only."""
     return Advice(
@@ -42,7 +36,7 @@ def subsampled(name: str, used: int, n: int) -> Advice:
 
 
 def look_at_samples(x: Columns, y: Columns, given: Columns | None) -> list[Advice]:
-    """Findings in the samples themselves."""
+    """Findings in the samples themselves, whose continuous columns are normal scores."""
     advice = []
     n, width = len(x), x.width + y.width + (given.width if given else 0)
     if n < 10 * width or n < 100:
@@ -92,10 +86,10 @@ def look_at_samples(x: Columns, y: Columns, given: Columns | None) -> list[Advic
     return advice
 
 
-def look_at_bridge(found: Bridge, n: int) -> list[Advice]:
-    """Findings in the corrections."""
+def look_at_bridge(found: Bridge, error: float) -> list[Advice]:
+    """Findings in the bridge, whose value has a standard error."""
     advice = []
-    if found.nats <= 2 * found.pointwise.std() / math.sqrt(n) and found.gaussian < 0.05:
+    if found.nats <= 2 * error:
         advice.append(
             Advice(
                 "q-no-better-than-marginal",
@@ -210,7 +204,7 @@ def _noise(a: Columns, b: Columns) -> float:
     """Least part of a column of b that a leaves open, as far as a line or neighbours can tell."""
     if {*a.kinds, *b.kinds} != {"continuous"}:
         return 1.0
-    s, t = a.scored().inputs(), b.scored().inputs()
+    s, t = a.inputs(), b.inputs()
     slope = np.linalg.lstsq(s, t, rcond=None)[0]
     enough = len(s) > 2 * s.shape[1]
     least = float((t - s @ slope).var(0).min()) if enough else 1.0

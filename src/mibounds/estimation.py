@@ -16,6 +16,7 @@ from torch.utils.data import Dataset
 from mibounds import bridges, diagnostics
 from mibounds.bridges import Effort, measure_bridge
 from mibounds.classical import CLASSICAL
+from mibounds.classical.interfaces import has_scipy
 from mibounds.columns import Columns, as_columns, split_dataset
 from mibounds.conditionals import Categorical
 from mibounds.densities import log_prob
@@ -149,13 +150,12 @@ def estimate(
             "Expected no permutations together with given: permuting y would break its relation to "
             "what is given as well."
         )
-    advice = diagnostics.look_at_samples(x, y, z)
+    scored = x.scored(), y.scored(), None if z is None else z.scored()
+    advice = diagnostics.look_at_samples(*scored)
     if normal_scores:
-        x, y, z = (None if c is None else c.scored() for c in (x, y, z))
-    assert x is not None
-    assert y is not None
-    names, word = _choose(methods, x, y, z)
-    done = 0.0
+        x, y, z = scored
+    names = _choose(methods, x, y, z)
+    word, done = names[0], 0
 
     def report(part: float) -> None:
         if progress is not None:
@@ -176,11 +176,10 @@ def estimate(
     null: tuple[float, ...] = ()
     p_value = None
     with torch.random.fork_rng(devices=[]):  # the caller's random numbers are left alone
-        for name in names:
-            word = name
+        for word in names:
             report(0.0)
             torch.manual_seed(seed)
-            outcomes.append(_measure(name, problem))
+            outcomes.append(_measure(word, problem))
             done += 1
         if permutations:
             word = "permutations"
@@ -256,7 +255,7 @@ def _read(
 
 def _choose(
     methods: str | Sequence[str], x: Columns, y: Columns, given: Columns | None
-) -> tuple[list[str], str]:
+) -> list[str]:
     """Names of the methods to run, the one that counts first."""
     if isinstance(methods, str):
         methods = [m.strip() for m in methods.split(",")]
@@ -270,7 +269,7 @@ def _choose(
     if "default" in names:
         i = names.index("default")
         names[i : i + 1] = default_methods(x, y, given)
-    return list(dict.fromkeys(names)), "samples"
+    return list(dict.fromkeys(names))
 
 
 def default_methods(x: Columns, y: Columns, given: Columns | None) -> list[str]:
@@ -285,7 +284,7 @@ def default_methods(x: Columns, y: Columns, given: Columns | None) -> list[str]:
         cells = len(np.unique(np.hstack([x.values, y.values]), axis=0))
         return ["plug_in", "bridge"] if 5 * cells <= len(x) else ["bridge"]
     pure = all(len(set(c.kinds)) == 1 for c in (x, y))
-    if x.width + y.width <= LOW and pure and diagnostics.has_scipy():
+    if x.width + y.width <= LOW and pure and has_scipy():
         return ["ksg_mixed" if "discrete" in kinds else "ksg", "bridge"]
     return ["bridge"]
 
@@ -330,7 +329,7 @@ def _by_bridge(p: _Problem) -> _Outcome:
         rows.append(_spread("bridge-club", "upper", condition, found.club))
     outcome = _Outcome(rows, error, "normal, from cross-fitted influence values")
     outcome.history = [Point(f"bridge {name}", *look) for name, look in found.history]
-    outcome.advice = diagnostics.look_at_bridge(found, p.n)
+    outcome.advice = diagnostics.look_at_bridge(found, error)
     return outcome
 
 

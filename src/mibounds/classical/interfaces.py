@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -170,6 +171,11 @@ def check_enough(x: np.ndarray, y: np.ndarray, least: int) -> None:
 def digamma(values: Any) -> np.ndarray:
     """ψ of each value; torch has it, so that scipy is not needed for it."""
     return torch.special.digamma(torch.as_tensor(values, dtype=torch.float64)).numpy()
+
+
+def has_scipy() -> bool:
+    """Whether neighbours can be searched for."""
+    return find_spec("scipy") is not None
 
 
 def import_scipy(part: str, who: str) -> ModuleType:
