@@ -13,9 +13,7 @@ conditional, on small data. Exits with 1 where numbers differ.
 
 import argparse
 import copy
-import json
 import math
-import os
 import platform
 import sys
 import time
@@ -23,6 +21,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
+from measurements import write
 from torch import Tensor
 
 import mibounds as mb
@@ -266,11 +265,8 @@ def main() -> None:
         "rows": rows,
         "agreement": agreements,
     }
-    args.out.mkdir(parents=True, exist_ok=True)
     path = args.out / f"ensembles_{'gpu' if on_gpu else 'cpu'}.json"
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(result, indent=1) + "\n")
-    os.replace(part, path)
+    write(path, result)
     for each in result["acceptance"]:
         print(f"{each['what']}: {each['measured']:.3g}, goal {each['goal']}")
     print(f"rows: {path}")

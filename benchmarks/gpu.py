@@ -9,13 +9,13 @@ InfoNCE: a step with the concat critic, compiled against eager.
 
 import argparse
 import json
-import os
 import platform
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from measurements import write
 from torch import Tensor
 from torch.distributions import Independent, Normal
 
@@ -115,11 +115,7 @@ def main() -> None:
         "device": torch.cuda.get_device_name(),
         "rows": [club_row(2**20, 64), critic_row(1024, 64), critic_row(8192, 256)],
     }
-    args.out.mkdir(parents=True, exist_ok=True)
-    path = args.out / "gpu.json"
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(result, indent=1) + "\n")
-    os.replace(part, path)
+    write(args.out / "gpu.json", result)
     print(json.dumps(result["rows"], indent=1))
 
 

@@ -20,6 +20,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
+from measurements import write
 from rich.progress import Progress
 
 N = 10_000
@@ -85,13 +86,6 @@ def read(path: Path) -> list[dict]:
         except json.JSONDecodeError:
             continue
     return rows
-
-
-def write(path: Path, text: str) -> None:
-    """A whole file, or none."""
-    part = path.with_suffix(path.suffix + ".part")
-    part.write_text(text)
-    os.replace(part, path)
 
 
 def summarise_tasks(rows: list[dict]) -> tuple[dict, str]:
@@ -222,7 +216,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/measure"))
     parser.add_argument("--quick", action="store_true", help="few cells, few samples")
     args = parser.parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
     n, budget = (300, "fast") if args.quick else (N, "default")
     path = args.out / f"{args.name}.jsonl"
     rows = read(path)
@@ -255,7 +248,7 @@ def main() -> None:
         "n": n,
         "budget": budget,
     }
-    write(args.out / f"{args.name}.json", json.dumps({**about, **summary}, indent=1) + "\n")
+    write(args.out / f"{args.name}.json", about | summary)
     write(args.out / f"{args.name}.md", table + "\n")
     print(json.dumps(summary["acceptance"], indent=1))
 

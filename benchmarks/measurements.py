@@ -2,7 +2,6 @@
 
 import json
 import multiprocessing
-import os
 import statistics
 import time
 from collections.abc import Callable
@@ -10,6 +9,8 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+
+from mibounds.files import replacing
 
 Clock = Callable[[], float]
 
@@ -105,15 +106,12 @@ def _send(sender: Connection, function: Callable[..., Any], args: tuple[Any, ...
         sender.send(("failed", repr(error)))
 
 
-def write(path: Path, result: dict[str, Any]) -> None:
-    """Write a result as a whole or not at all."""
+def write(path: Path, result: dict[str, Any] | str) -> None:
+    """Write a result, or a text, as a whole or not at all."""
+    text = result if isinstance(result, str) else json.dumps(result, indent=1) + "\n"
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        part.write_text(json.dumps(result, indent=1) + "\n")
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    with replacing(path) as part:
+        part.write_text(text)
 
 
 class Record:

@@ -46,6 +46,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import mibounds as mb
+from mibounds.files import replacing
 
 DIM, HIDDEN = 20, 64
 LINEAR = ("club", "club_sample", "vub", "ba", "doe")  # linear in N, so measured further
@@ -510,12 +511,8 @@ def draw(result: Row, stem: Path, rival: Row | None) -> None:
     )
     figure.tight_layout()
     for suffix, metadata in ((".png", {}), (".svg", {"Date": None})):
-        part = stem.with_name(f".{stem.name}.{os.getpid()}{suffix}")
-        try:
+        with replacing(stem.with_suffix(suffix)) as part:
             figure.savefig(part, dpi=130, metadata=metadata)
-            os.replace(part, stem.with_suffix(suffix))
-        finally:
-            part.unlink(missing_ok=True)
     plt.close(figure)
 
 

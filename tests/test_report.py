@@ -274,9 +274,9 @@ def test_it_has_the_rights_of_any_new_file_and_goes_through_links(tmp_path):
 
 
 def test_a_folder_that_is_not_there_is_said(tmp_path):
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(ValueError, match="Expected a folder for the output but there is no"):
         write_report(tmp_path / "none" / "report.html", example())
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(ValueError, match=r"Expected a file for the output but .* is a folder"):
         write_report(tmp_path, example())
     assert os.listdir(tmp_path) == []
 

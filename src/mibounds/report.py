@@ -13,16 +13,15 @@ import json
 import os
 import platform
 import re
-import secrets
 import warnings
 from collections.abc import Callable, Sequence
 from html import escape
 from importlib import metadata
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from mibounds.estimates import Estimate, bracket, decimals, number, p_value, printable, verdict
+from mibounds.files import replacing
 from mibounds.plots import BLUE, plot_estimate, plot_history, plot_null, plot_samples
 
 if TYPE_CHECKING:
@@ -58,6 +57,7 @@ def write_report(
 
     Example:
         >>> import tempfile
+        >>> from pathlib import Path
         >>> result = Estimate(0.69, (0.67, 0.71), 0.95, "bootstrap", None, None, "ksg", (),
         ...                   (), (), None, (), 1000, 1, 1, 0, 0.5, {})
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -68,20 +68,10 @@ def write_report(
     """
     if (x is None) != (y is None):
         raise ValueError("Expected both x and y, or neither of them, but got one alone.")
-    _write(Path(path), _page(estimate, x, y, names, title or "Mutual information"))
-
-
-def _write(path: Path, text: str) -> None:
-    """Through a file beside it, so that there is never half a report."""
-    path = Path(os.path.realpath(path))
-    part = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.part")
-    try:
+    with replacing(path) as part:
+        page = _page(estimate, x, y, names, title or "Mutual information")
         # A surrogate, from a file name that is not Unicode, cannot be written as it is.
-        part.write_text(text, encoding="utf-8", errors="replace", newline="\n")
-        os.replace(part, path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+        part.write_text(page, encoding="utf-8", errors="replace", newline="\n")
 
 
 # --- the page ------------------------------------------------------------------------------------
