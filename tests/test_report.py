@@ -1,4 +1,4 @@
-import dataclasses
+import functools
 import math
 import os
 import re
@@ -10,11 +10,13 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+import stand_ins
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib import image
+from stand_ins import CEILING
 
-from mibounds.estimates import Advice, Estimate, Point, Row
+from mibounds.estimates import Advice, Point, Row
 from mibounds.report import write_report
 
 BROWSER = next(
@@ -26,29 +28,20 @@ in_a_browser = pytest.mark.skipif(
 )
 
 BAD = "<script>document.title = 'run'; throw Error('run')</script>"
-CEILING = Advice("infonce-ceiling", "It reads 4.15, near log 64 = 4.16.", "Raise batch_size.")
 TIES = Advice("ties", "1200 of 10000 values of y are equal.", "Say that y is discrete.")
-
-
-def example(**changes):
-    rows = (
-        Row("copula", "neither", "", 0.6931, 0.011, 3.1),
-        Row("infonce", "lower", "", 0.65, 0.012, 22.5),
-        Row("club", "upper", "q(y|x) is nearer to p(y|x) than to p(y)", 0.73, None, 12.25),
-    )
-    history = tuple(
-        Point(method, fold, step, 2 / (1 + step), 2.1 / (1 + step))
-        for method in ("infonce", "club")
-        for fold in range(2)
-        for step in range(5)
-    )
-    estimate = Estimate(
-        nats=0.6931, interval=(0.6711, 0.7152), level=0.95, interval_method="influence values",
-        lower=0.65, upper=0.73, method="copula", rows=rows, history=history, warnings=(CEILING,),
-        p_value=0.05, null=tuple(0.01 * i for i in range(19)), n=10000, x_dim=3, y_dim=2, seed=37,
-        seconds=73.25, config={"folds": 5, "methods": ["copula", "infonce"], "budget": "fast"},
-    )  # fmt: skip
-    return dataclasses.replace(estimate, **changes)
+CURVES = tuple(
+    Point(method, fold, step, 2 / (1 + step), 2.1 / (1 + step))
+    for method in ("infonce", "club")
+    for fold in range(2)
+    for step in range(5)
+)
+example = functools.partial(
+    stand_ins.example,
+    history=CURVES,
+    warnings=(CEILING,),
+    p_value=0.05,
+    null=tuple(0.01 * i for i in range(19)),
+)
 
 
 def samples(n=5000):
