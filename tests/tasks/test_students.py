@@ -83,8 +83,9 @@ def test_distribution_expands_and_validates():
     p = MultivariateStudentT(torch.tensor(3.0), torch.zeros(2), torch.eye(2)).expand((4, 3))
     assert p.batch_shape == (4, 3)
     assert p.log_prob(torch.zeros(5, 1, 1, 2)).shape == (5, 4, 3)
+    # Said, since torch's default is global, and zuko switches it off.
     with pytest.raises(ValueError, match="df"):
-        MultivariateStudentT(torch.tensor(-1.0), torch.zeros(2), torch.eye(2))
+        MultivariateStudentT(torch.tensor(-1.0), torch.zeros(2), torch.eye(2), validate_args=True)
     q = MultivariateStudentT(torch.tensor(3.0), torch.zeros(2), torch.eye(2), validate_args=True)
     with pytest.raises(ValueError, match="within the support"):
         q.log_prob(torch.full((2,), math.nan))
