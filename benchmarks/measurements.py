@@ -77,6 +77,11 @@ def resident_mib(key: str = "VmHWM") -> float | None:
     return None
 
 
+def megabytes(mib: float | None) -> float | None:
+    """Millions of bytes."""
+    return None if mib is None else round(mib * 2**20 / 1e6, 1)
+
+
 def in_child(function: Callable[..., Any], *args: Any, preload: str = "mibounds") -> Any:
     """What a function gives in a process of its own, forked from one that has only imported."""
     context = multiprocessing.get_context("forkserver")

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from measurements import in_child, resident_mib, write
+from measurements import in_child, megabytes, resident_mib, write
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -33,7 +33,6 @@ import mibounds as mb
 
 DIM, HIDDEN, BLOCK = 20, 64, 2**17
 CORRELATION = 0.7
-MB = 2**20 / 1e6  # of a MiB
 
 
 def make_samples(folder: Path, rows: int) -> None:
@@ -114,11 +113,6 @@ def hold(folder: Path) -> dict[str, Any]:
         "seconds": round(time.perf_counter() - start, 2),
         "peak_MB": megabytes(resident_mib()),
     }
-
-
-def megabytes(mib: float | None) -> float | None:
-    """Millions of bytes."""
-    return None if mib is None else round(mib * MB, 1)
 
 
 def acceptance(result: dict[str, Any]) -> list[dict[str, Any]]:

@@ -241,6 +241,17 @@ def test_measure_writes_rows_and_skips_those_that_are_there(name, tmp_path):
     assert not list(tmp_path.glob("*.part"))
 
 
+def test_a_large_file_is_measured(tmp_path):
+    run("benchmarks/measure.py", "large", "--quick", "--out", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["large.json"]
+    result = json.loads((tmp_path / "large.json").read_text())
+    assert result["nats"] == pytest.approx(result["truth"], abs=0.1)
+    assert result["interval"][0] < result["nats"] < result["interval"][1]
+    seconds, memory = result["acceptance"]
+    assert seconds["measured"] == result["seconds"] > 0
+    assert memory["measured"] == result["peak_MB"] > result["before_MB"]
+
+
 def test_the_page_on_measuring_shows_what_was_measured():
     page = (ROOT / "docs" / "measure.md").read_text()
     tasks = json.loads((ROOT / "results" / "measure" / "tasks.json").read_text())
@@ -249,3 +260,13 @@ def test_the_page_on_measuring_shows_what_was_measured():
         assert f"| `{m['method']}` | {m['tasks']} | {m['mae']:.3f} | {low} |" in page
     coverage = (ROOT / "results" / "measure" / "coverage.md").read_text()
     assert coverage.strip() in page
+    large = json.loads((ROOT / "results" / "measure" / "large.json").read_text())
+    low, high = large["interval"]
+    said = (
+        f"with {large['rows']} rows",
+        f"with one thread {large['seconds']:.0f} s, at most {large['peak_MB'] / 1000:.1f} GB",
+        f"{large['nats']:.3f} nats where the truth is {large['truth']:.3f}.",
+        f"{low:.3f} to {high:.3f}",
+    )
+    words = " ".join(page.split())
+    assert [part for part in said if part not in words] == []
