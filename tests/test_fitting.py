@@ -57,3 +57,106 @@ def test_a_fit_that_explodes_says_so():
     x, y = TASK.sample(500, generator=0)
     with pytest.raises(FloatingPointError, match=r"finite learning loss but got .* lower lr"):
         mb.fit(mb.NWJ(3, 2), x, y, steps=200, lr=1e4)
+
+
+# Held-out samples: when to stop, and what remains.
+
+
+class Walker(torch.nn.Module):
+    """Training drives w up for ever; held-out samples, whose x is 1, are best served by w = 1."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.zeros(()))
+        self.register_buffer("steps", torch.zeros(()))
+
+    def learning_loss(self, x, y):
+        if self.training:
+            self.steps = self.steps + 1
+            return -self.w
+        assert (x == 1).all()
+        return (self.w - 1).square()
+
+
+def walk(steps=400, **options):
+    """A fitted walker, its looks, and w after every step."""
+    walker, looks, path = Walker(), [], []
+    mb.fit(
+        walker,
+        torch.zeros(8, 1),
+        torch.zeros(8, 1),
+        steps=steps,
+        lr=0.01,
+        on_step=lambda step, loss: path.append(-loss),
+        held_out=(torch.ones(4, 1), torch.zeros(4, 1)),
+        on_check=lambda *look: looks.append(look),
+        **options,
+    )
+    return walker, looks, path
+
+
+def test_the_best_parameters_on_held_out_samples_remain():
+    walker, looks, path = walk(patience=1000)
+    assert path[-1] > 2  # training alone would have gone on
+    step, _, best = min(looks, key=lambda look: look[2])
+    assert 24 < step < 399
+    assert (walker.w.item() - 1) ** 2 == pytest.approx(best, abs=1e-7)
+
+
+def test_statistics_are_those_of_the_best_parameters_and_no_look_changes_them():
+    walker, looks, path = walk(patience=1000)
+    step = min(looks, key=lambda look: look[2])[0]
+    assert len(path) == 400
+    assert walker.steps.item() == step + 1
+
+
+def test_it_is_averages_that_are_looked_at():
+    """They lag behind parameters that go one way."""
+    walker, looks, path = walk(patience=1000)
+    step = min(looks, key=lambda look: look[2])[0]
+    assert 0.5 * path[step] < walker.w.item() < path[step] - 0.05
+
+
+def test_looks_are_every_25_steps_and_at_the_end():
+    _, looks, path = walk(steps=60)
+    assert [step for step, _, _ in looks] == [24, 49, 59]
+    for step, loss, held_out in looks:
+        assert loss == -path[step]
+        assert held_out < 1
+
+
+def test_without_held_out_samples_nobody_looks():
+    looks = []
+    x, y = TASK.sample(50, generator=0)
+    mb.fit(mb.CLUB(3, 2), x, y, steps=30, on_check=lambda *look: looks.append(look))
+    assert looks == []
+
+
+@pytest.mark.parametrize("patience", [30, 100])
+def test_it_stops_after_as_many_steps_without_gain(patience):
+    _, looks, path = walk(steps=1000, patience=patience)
+    best = min(looks, key=lambda look: look[2])[0]
+    assert best + patience <= len(path) - 1 < best + patience + 25
+
+
+def test_what_must_be_beaten_is_given_half_the_patience():
+    """w = 1 has loss 0, so 0.2 is beaten in the end; by the look after 50 steps it is not."""
+    _, looks, path = walk(patience=60, to_beat=0.2)
+    assert len(path) == 50
+    assert min(held_out for _, _, held_out in looks) >= 0.2
+    _, looks, path = walk(patience=200, to_beat=0.2)
+    assert len(path) > 200
+    _, _, path = walk(patience=200, to_beat=-1.0)  # by none
+    assert len(path) == 125
+
+
+def test_held_out_samples_are_checked_like_the_others():
+    x, y = TASK.sample(50, generator=0)
+    bad = x.clone()
+    bad[3, 0] = float("inf")
+    with pytest.raises(ValueError, match="finite held-out x but got"):
+        mb.fit(mb.CLUB(3, 2), x, y, held_out=(bad, y))
+    with pytest.raises(ValueError, match="finite held-out y but got"):
+        mb.fit(mb.CLUB(3, 2), x, y, held_out=(x, y * float("nan")))
+    with pytest.raises(ValueError, match="Expected"):
+        mb.fit(mb.CLUB(3, 2), x, y, held_out=(x, y[:-1]))
