@@ -23,8 +23,8 @@ class Frame:
 
 
 class Series:
-    def __init__(self, name, values):
-        self.name, self.values, self.dtype = name, values, values.dtype
+    def __init__(self, name, values, dtype=None):
+        self.name, self.values, self.dtype = name, values, dtype or values.dtype
 
     def to_numpy(self):
         return self.values
@@ -37,6 +37,12 @@ class Series:
         (rng.integers(0, 5, 100), ("discrete",)),
         (rng.integers(0, 5, 100).astype(float), ("discrete",)),
         (np.arange(100), ("continuous",)),
+        (np.arange(100) % 5, ("discrete",)),  # 20 rows of each
+        (np.arange(100) % 6, ("continuous",)),
+        (np.arange(2000) % 50, ("discrete",)),
+        (np.arange(2000) % 51, ("continuous",)),
+        (np.arange(10) % 2, ("discrete",)),  # two values are always labels
+        (np.arange(10) % 2 / 2, ("continuous",)),
         (np.repeat([True, False], 50), ("discrete",)),
         (np.repeat(["a", "b"], 50), ("discrete",)),
         (np.array(["a", "b", "c"] * 30, dtype=object), ("discrete",)),
@@ -46,6 +52,7 @@ class Series:
         ([[0.5, 1.25], [2.5, 3.5], [0.1, 0.2]], ("continuous", "continuous")),
         (Frame(a=rng.normal(size=90), b=np.repeat(["u", "v"], 45)), ("continuous", "discrete")),
         (Series("s", rng.normal(size=90)), ("continuous",)),
+        (Series("s", rng.normal(size=90), "category"), ("discrete",)),
     ],
 )
 def test_kinds_are_recognised(data, kinds):
@@ -65,7 +72,7 @@ def test_names_are_those_of_the_frame_and_constants_are_left_out():
 
 
 def test_inputs_are_standardised_numbers_and_indicators():
-    columns = as_columns("x", Frame(a=1e30 * rng.normal(size=60) + 5e30, b=np.arange(60) % 3))
+    columns = as_columns("x", Frame(a=1e200 * rng.normal(size=60) + 5e200, b=np.arange(60) % 3))
     inputs = columns.inputs()
     assert inputs.shape == (60, 3)
     np.testing.assert_allclose(inputs[:, 0].mean(), 0, atol=1e-9)
@@ -110,6 +117,11 @@ def test_columns_know_whether_they_are_normal_scores():
         ([1.0, float("nan"), 2.0], None, "finite numbers in column 0 of x but got nan in 1 of 3"),
         ([1.0, 2.0, float("inf")], None, "inf in 1 of 3 rows, the first in row 2"),
         (["a", None, "b"], None, "without missing values but got 1, the first in row 1"),
+        (
+            Series("s", np.array(["a", "b", float("nan")], dtype=object), "category"),
+            None,
+            "column s of x without missing values but got 1, the first in row 2",
+        ),
         (np.array(["a", "b"]), "continuous", "Expected numbers in column 0 of x but got text"),
         (np.array(["2020-01-01"], dtype="datetime64[D]"), None, "bring dates"),
         (np.array([1j, 2j]), None, "Expected numbers or labels"),

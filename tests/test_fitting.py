@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 
@@ -130,6 +131,14 @@ def test_without_held_out_samples_nobody_looks():
     x, y = TASK.sample(50, generator=0)
     mb.fit(mb.CLUB(3, 2), x, y, steps=30, on_check=lambda *look: looks.append(look))
     assert looks == []
+
+
+def test_the_rate_falls_to_zero():
+    _, _, path = walk(patience=1000)
+    moves = np.diff(path)
+    assert moves[0] == pytest.approx(0.01, rel=1e-3)
+    assert moves[199] == pytest.approx(0.005, rel=0.02)
+    assert 0 <= moves[-1] < 1e-6
 
 
 @pytest.mark.parametrize("patience", [30, 100])

@@ -240,9 +240,9 @@ def _read(where: str, column: np.ndarray, kind: str | None) -> tuple[np.ndarray,
             f"{len(numbers)} rows, the first in row {bad.argmax()}; drop these rows or fill them."
         )
     if kind is None:
-        whole = column.dtype.kind in "biu" or (numbers == np.floor(numbers)).all()
-        few = whole and len(np.unique(numbers)) <= max(2, min(FEW, len(numbers) // 20))
-        kind = "discrete" if column.dtype.kind == "b" or few else "continuous"
+        whole = (numbers == np.floor(numbers)).all()
+        few = len(np.unique(numbers)) <= max(2, min(FEW, len(numbers) // 20))
+        kind = "discrete" if whole and few else "continuous"
     return (_encode(numbers), "discrete") if kind == "discrete" else (numbers, "continuous")
 
 
