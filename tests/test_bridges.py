@@ -98,6 +98,13 @@ def test_given_removes_what_is_shared():
     assert measure(x, y, z).nats == pytest.approx(0, abs=0.02)
 
 
+def test_dependence_within_a_side_is_none_between_them():
+    rng = np.random.default_rng(8)
+    x, y = rng.normal(size=(3000, 3)), rng.normal(size=(3000, 1))
+    y = np.hstack([y, y**2 + 0.5 * rng.normal(size=(3000, 1))])
+    assert measure(x, y).nats == pytest.approx(0, abs=0.05)
+
+
 def test_given_a_label():
     """The xor of two labels shares nothing with either, and one bit given the other."""
     rng = np.random.default_rng(6)
@@ -107,24 +114,59 @@ def test_given_a_label():
 
 
 def test_no_row_is_evaluated_by_a_model_of_itself(monkeypatch):
+    """A row is known by its first input."""
+    fit, log_prob = bridges.fit, Mixture.log_prob
+    fitted, checked, evaluated = {}, {}, []
+
+    def names(a):
+        return set(a[:, 0].tolist())
+
+    def spy_on_fit(model, x, y, **options):
+        fit(model, x, y, **options)
+        fitted[model], checked[model] = names(x), names(options["held_out"][0])
+
+    def spy_on_log_prob(model, a, e):
+        if model in fitted and names(a) != checked[model]:
+            evaluated.append((model, names(a)))
+        return log_prob(model, a, e)
+
+    monkeypatch.setattr(bridges, "fit", spy_on_fit)
+    monkeypatch.setattr(Mixture, "log_prob", spy_on_log_prob)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(1000, 2))
+    measure(x, x[:, :1] ** 2 + 0.3 * rng.normal(size=(1000, 1)))
+    assert len(evaluated) == len(fitted) == 2
+    for model, rows in evaluated:
+        parts = fitted[model], checked[model], rows
+        assert [len(part) for part in parts] == [438, 62, 500]
+        assert len(set.union(*parts)) == 1000
+    assert len(evaluated[0][1] | evaluated[1][1]) == 1000
+
+
+def test_a_correction_has_to_beat_the_gaussian_and_is_dropped_where_it_does_not(monkeypatch):
+    """A fit that ruins the model stands for one that finds nothing."""
     seen = []
-    fit = bridges.fit
 
-    def spy(model, x, y, **options):
-        seen.append((y, options["held_out"][1]))
-        return fit(model, x, y, **options)
+    def ruin(model, x, y, **options):
+        seen.append((options["to_beat"], options["held_out"][1]))
+        model.net.start.data.fill_(50.0)
 
-    monkeypatch.setattr(bridges, "fit", spy)
-    n = 800
-    y = np.arange(n)[:, None] + 0.5  # a row is known by its value
-    x = np.random.default_rng(0).normal(size=(n, 2))
-    columns = as_columns("x", x), as_columns("y", y)
-    parts = folds(n)
-    measure_bridge(*columns, None, parts, QUICK, 0)
-    for fold, (train, check) in enumerate(seen):
-        outside = len(parts[1 - fold])
-        assert len(train) + len(check) == outside
-        assert len(check) == 50
+    monkeypatch.setattr(bridges, "fit", ruin)
+    found = measure(*gaussian(1000, 9))
+    assert found.nats == pytest.approx(found.gaussian, abs=1e-12)
+    assert len(seen) == 2 * QUICK.folds
+    for to_beat, e in seen:
+        normal = torch.distributions.Normal(0.0, 1.0).log_prob(e).sum(1).mean()
+        assert to_beat == pytest.approx(-normal.item(), rel=1e-5)
+
+
+def test_the_bounds_are_moved_by_what_is_peculiar_to_the_rows_that_met(monkeypatch):
+    monkeypatch.setattr(bridges, "PAIRS", 50)
+    monkeypatch.setattr(bridges.bounds, "club", lambda *_: torch.zeros(()))
+    found = measure(*gaussian(400, 10))
+    shares = [found.pointwise[rows[:50]].mean() for rows in folds(400)]
+    np.testing.assert_allclose(found.club, found.nats - np.array(shares))
+    assert max(map(abs, found.club)) > 0.01  # there is something peculiar
 
 
 def test_the_same_seed_gives_the_same_number():
@@ -142,6 +184,24 @@ def test_a_mixture_is_a_density():
     a = torch.randn(2).expand(len(grid), 2)
     mass = torch.trapezoid(model.log_prob(a, grid).exp(), grid[:, 0])
     assert mass.item() == pytest.approx(1, abs=1e-3)
+
+
+def test_a_mixture_is_narrow_where_its_heaviest_part_is():
+    model = Mixture(0, 2, QUICK).requires_grad_(False)
+    start = model.net.start.view(QUICK.components, 1 + 2 * 2)
+    a = torch.empty(7, 0)
+    assert model.narrow(a) == 0
+    start[1, 4] = -20.0  # of one part, in one column
+    start[2, 0] = 5.0
+    assert model.narrow(a) == 0
+    start[1, 0] = 6.0
+    assert model.narrow(a) == 1
+
+
+def test_frequencies_have_the_bias_of_the_entropy_taken_off():
+    codes = np.repeat([0, 1, 2], [10, 20, 10])
+    entropy = 1.5 * math.log(2) + 2 / 80
+    assert -bridges._frequencies(codes).mean() == pytest.approx(entropy)
 
 
 def test_all_pairs_are_those_of_one_by_one():

@@ -131,7 +131,7 @@ def measure_bridge(
         least = (
             work.log_likelihood("q(labels | given)", z, codes, classes)
             if z.shape[1]
-            else _frequencies(codes, classes)
+            else _frequencies(codes)
         )
         total.pointwise += most - least
         z = np.hstack([z, labels.inputs()])
@@ -501,7 +501,7 @@ def _pairs(
     return torch.cat(rows) - 0.5 * t.shape[1] * math.log(2 * math.pi)
 
 
-def _frequencies(codes: Int[np.ndarray, " n"], classes: int) -> Float[np.ndarray, " n"]:
+def _frequencies(codes: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     """log p of each label, with the Miller-Madow correction of the entropy spread over the rows."""
-    counts = np.bincount(codes, minlength=classes)
-    return np.log(counts / len(codes))[codes] - (np.count_nonzero(counts) - 1) / (2 * len(codes))
+    counts = np.bincount(codes)  # every label occurs
+    return np.log(counts / len(codes))[codes] - (len(counts) - 1) / (2 * len(codes))
