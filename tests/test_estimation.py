@@ -154,6 +154,9 @@ def test_the_default_by_kind_and_width():
     assert names(one, label) == ["ksg_mixed", "bridge"]
     assert names(label, label) == ["plug_in", "bridge"]
     assert names(one, one, wide) == ["bridge"]
+    sparse = np.arange(400) % 20
+    assert names(sparse, np.roll(sparse, 7)) == ["plug_in", "bridge"]
+    assert names(sparse, rng.permutation(sparse)) == ["bridge"]  # too many cells to count in
 
 
 def test_bracket():
@@ -164,6 +167,82 @@ def test_bracket():
     assert sides["bridge-l1out"] == sides["bridge-club"] == "upper"
     assert result.lower <= result.upper
     assert result.lower < result.nats + 0.1
+
+
+def test_the_bracket_is_the_narrowest_that_may_hold(monkeypatch):
+    """An upper bound under the value has lost its condition, unless it is the value."""
+    values = {
+        "bridge": ("neither", 1.0),
+        "infonce": ("lower", 0.8),
+        "ba": ("lower", 0.9),
+        "club": ("upper", 0.95),
+        "l1out": ("upper", 1.2),
+        "vub": ("upper", 1.5),
+    }
+
+    def measure(name, problem):
+        bound, nats = values[name]
+        return estimation._Outcome([mb.Row(name, bound, "", nats, 0.1, 0.0)], 0.1, "said")
+
+    monkeypatch.setattr(estimation, "_measure", measure)
+    result = estimate(*gaussian(200), methods=list(values))
+    assert (result.nats, result.lower, result.upper) == (1.0, 0.9, 1.2)
+    assert estimate(*gaussian(200), methods=["club", "vub"]).upper == 0.95
+    alone = estimate(*gaussian(200), methods="bridge", level=0.6826894921)
+    assert (alone.lower, alone.upper) == (None, None)
+    assert alone.interval == pytest.approx((0.9, 1.1))
+
+
+@pytest.mark.parametrize("permutations", [0, 2])
+def test_no_row_is_evaluated_by_an_estimator_of_itself(permutations, monkeypatch):
+    """A row is known by its first input; at most 60 meet at once."""
+    fit, forward = estimation.fit, mb.BA.forward
+    fitted, evaluated = [], []
+
+    def names(x):
+        return set(x[:, 0].tolist())
+
+    def spy_on_fit(estimator, x, y, **options):
+        fit(estimator, x, y, **options)
+        fitted.append(names(x) | names(options["held_out"][0]))
+
+    def spy_on_forward(estimator, x, y, **options):
+        evaluated.append((len(fitted) - 1, names(x)))
+        return forward(estimator, x, y, **options)
+
+    monkeypatch.setattr(estimation, "MEETING", 60)
+    monkeypatch.setattr(estimation, "fit", spy_on_fit)
+    monkeypatch.setattr(mb.BA, "forward", spy_on_forward)
+    estimate(*gaussian(200), methods="ba", permutations=permutations, **FAST)
+    assert len(fitted) == 2 + bool(permutations)
+    assert all(rows and not rows & fitted[k] for k, rows in evaluated)
+    assert all(len(rows) <= 60 for _, rows in evaluated)
+    assert len(set.union(*(rows for k, rows in evaluated if k < 2))) == 200
+
+
+def test_runs_of_dependent_rows_stay_together():
+    folds = estimation._fold(100, 3, 10, 0)
+    assert np.concatenate(folds).tolist() == list(range(100))
+    runs = np.random.default_rng(0).normal(size=30)
+    error = estimation._standard_error(np.repeat(runs, 5), 5)
+    assert error == pytest.approx(runs.std(ddof=1) / math.sqrt(30))
+    order = estimation._order(95, 10, np.random.default_rng(0))
+    assert sorted(order) == list(range(95))
+    starts = [i for i in range(95) if i == 0 or order[i] != order[i - 1] + 1]
+    assert all(order[i] % 10 == 0 for i in starts)
+    assert len(starts) > 5
+
+
+@pytest.mark.parametrize("block", [1, 20])
+def test_the_error_of_the_bridge_has_a_floor_and_knows_the_runs(block, monkeypatch):
+    shares = np.repeat(np.random.default_rng(0).normal(size=10), 20)
+    monkeypatch.setattr(
+        estimation, "measure_bridge", lambda *_: Bridge(shares.mean(), shares, floor=0.5)
+    )
+    result = estimate(*gaussian(200), block=block, methods="bridge")
+    rows = shares if block == 1 else shares[::20]
+    spread = rows.std(ddof=1) / math.sqrt(len(rows))
+    assert result.rows[0].error == pytest.approx(math.hypot(spread, 0.5))
 
 
 def test_blocks_widen_the_interval_of_dependent_rows():
@@ -290,6 +369,9 @@ def test_advice_few_samples():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 5))
     assert "few-samples" in codes_of(estimate(x, x[:, :2] + rng.normal(size=(60, 2)), **FAST))
+    x, y = rng.normal(size=(150, 12)), rng.normal(size=(150, 4))
+    assert "few-samples" in codes_of(estimate(x, y, methods="gaussian"))
+    assert "few-samples" not in codes_of(estimate(x[:, :11], y, methods="gaussian"))
 
 
 def test_advice_duplicated_rows():
@@ -305,6 +387,8 @@ def test_advice_ties():
     (advice,) = [a for a in result.warnings if a.code == "ties"]
     assert "Column 0 of x" in advice.message
     assert "25%" in advice.message
+    labels = estimate(np.arange(400) % 2, np.arange(400) % 3, methods="plug_in")
+    assert "ties" not in codes_of(labels)
 
 
 def test_every_column_with_ties_is_named():
@@ -327,6 +411,7 @@ def test_nothing_is_said_twice(monkeypatch):
 def test_advice_deterministic(function):
     x = np.random.default_rng(0).normal(size=(5000, 1))
     assert "deterministic" in codes_of(estimate(x, function(x), methods="binning"))
+    assert "deterministic" in codes_of(estimate(function(x), x, methods="binning"))
     noisy = function(x) + 0.1 * np.random.default_rng(1).normal(size=x.shape)
     assert "deterministic" not in codes_of(estimate(x, noisy, methods="binning"))
 
@@ -393,6 +478,7 @@ def test_advice_upper_under_lower():
     high = mb.Row("l1out", "upper", "", 1.0, 0.01, 0.0)
     assert [a.code for a in look_at_rows([low, high])] == ["upper-under-lower"]
     assert look_at_rows([high, mb.Row("infonce", "lower", "", 1.01, 0.01, 0.0)]) == []
+    assert look_at_rows([high, mb.Row("infonce", "lower", "", 1.2, 0.1, 0.0)]) == []
 
 
 def test_advice_subsampled(monkeypatch):
