@@ -90,6 +90,14 @@ def test_mixed_columns_by_the_chain_rule():
     assert not found.lower
 
 
+def test_what_a_label_has_said_is_not_counted_again():
+    """The number beside the label follows from it, but for noise."""
+    rng = np.random.default_rng(4)
+    label, noise = rng.integers(0, 2, 3000), rng.normal(size=(2, 3000))
+    found = measure(np.stack([label, noise[0]], 1), np.stack([label, 2 * label + noise[1]], 1))
+    assert found.nats == pytest.approx(math.log(2), abs=0.05)
+
+
 def test_given_removes_what_is_shared():
     rng = np.random.default_rng(5)
     z = rng.normal(size=(3000, 1))
@@ -217,6 +225,34 @@ def test_all_pairs_are_those_of_one_by_one():
         e = (t[j] - s[i])[None]
         one = torch.stack([m.log_prob(a[i : i + 1], e) for m in models]).logsumexp(0) - math.log(2)
         assert scores[i, j].item() == pytest.approx(one.item(), abs=1e-4)
+
+
+@pytest.mark.parametrize("labels", [False, True])
+def test_log_ratios_of_all_pairs(labels):
+    """Row i is of x_i, column j of y_j, whichever side is modelled; each mean over x is 1."""
+    rng = np.random.default_rng(0)
+    x, noise = rng.normal(size=(800, 3)), rng.normal(size=(800, 2))
+    y = (x[:, :2] + noise > 0)[:, 0] + 0 if labels else x[:, :2] + noise
+    sides, halves = (as_columns("x", x), as_columns("y", y)), folds(800)
+    options = halves, QUICK, 0, torch.device("cpu")
+    ratios = bridges.log_ratios(*sides, *options)
+    np.testing.assert_array_equal(bridges.log_ratios(*sides[::-1], *options), ratios.T)
+    np.testing.assert_allclose(np.exp(ratios).mean(0), 1, rtol=1e-5)
+    x, y = x[halves[0]], y[halves[0]]
+    if labels:
+        chance = torch.special.ndtr(torch.from_numpy(x[:, :1])).numpy()
+        truth = np.log(np.where(y == 1, chance, 1 - chance)) + math.log(2)
+    else:
+        truth = (-((y - x[:, None, :2]) ** 2) / 2 + y**2 / 4).sum(2) + math.log(2)
+    near = np.abs(ratios - truth)[np.abs(truth) < 2]
+    assert np.median(near) < 0.25
+
+
+def test_the_floor_is_the_error_of_the_closed_form_where_nothing_is_shared():
+    draws = np.random.default_rng(0).normal(size=(400, 150, 5))
+    values = [gaussian_information(d[:, :3], d[:, 3:], d[:, :0])[0] for d in draws]
+    found = measure(draws[0, :, :3], draws[0, :, 3:])
+    assert found.floor == pytest.approx(np.std(values), rel=0.15)
 
 
 def test_which_side_is_modelled():
