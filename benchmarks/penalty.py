@@ -89,7 +89,36 @@ def overhead(device: str, seconds: float) -> dict[str, Any]:
         }
         for name, values in times.items()
     ]
-    return {"device": device_name(device), "batch": batch, "inner_steps": 1, "rows": rows}
+    result = {"device": device_name(device), "batch": batch, "inner_steps": 1, "rows": rows}
+    if device == "cuda":
+        result["recorded_differs"] = {
+            name: recorded_difference(estimator)
+            for name, estimator in (("CLUB", mb.CLUB), ("CLUBSample", mb.CLUBSample))
+        }
+    return result
+
+
+def recorded_difference(estimator: Callable[..., Any]) -> dict[str, float]:
+    """Largest difference of parameters and gradients between recorded and plain calls."""
+    g = torch.Generator("cuda").manual_seed(0)
+    samples = [
+        (torch.randn(64, 5, device="cuda", generator=g), torch.randn(64, 3, device="cuda"))
+        for _ in range(20)
+    ]
+    found = []
+    for graph in (False, None):
+        torch.manual_seed(0)
+        penalty = mb.MIPenalty(estimator(5, 3), graph=graph).to("cuda")
+        gradients = []
+        for x, y in samples:
+            x = x.clone().requires_grad_()
+            penalty(x, x[:, :3] + y).backward()
+            gradients.append(x.grad)
+        recorded = sum(not isinstance(r, bool) for r in penalty._recordings.values())
+        found.append((torch.stack(gradients), [*penalty.parameters()], recorded))
+    (a, p, _), (b, q, recorded) = found
+    worst = max((u - v).abs().max().item() for u, v in zip(p, q, strict=True))
+    return {"recordings": recorded, "parameters": worst, "gradients": (a - b).abs().max().item()}
 
 
 def time_on_gpu(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
@@ -175,6 +204,7 @@ def main() -> None:
     print(args.out / name)
     for row in result["rows"]:
         print(row)
+    print(result.get("recorded_differs", ""))
 
 
 if __name__ == "__main__":
