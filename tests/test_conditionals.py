@@ -255,3 +255,14 @@ def test_one_distribution_for_all_has_to_be_one():
         densities.log_prob_same(p, torch.zeros(5, Y))
     with pytest.raises(ValueError, match=r"labels 0 ... 1\) but got y\[2\] = 7"):
         densities.log_prob_same(mb.Categorical(0, 2)(torch.zeros(1, 0)), torch.tensor([0, 1, 7]))
+
+
+def test_the_log_variance_is_flat_nowhere_within_its_limit():
+    q = mb.Gaussian(X, 1, ()).double()
+    raw = torch.linspace(-14, 14, 57, dtype=torch.float64, requires_grad=True)[:, None]
+    _, scale = q._loc_and_scale(torch.zeros_like(raw), raw)
+    (slope,) = torch.autograd.grad(scale.log().sum(), raw)
+    assert slope.min() > 0.1
+    torch.testing.assert_close(slope[28], torch.tensor([0.5]).double())  # half the log-variance
+    _, ends = q._loc_and_scale(torch.zeros(2, 1).double(), torch.tensor([[-1e9], [1e9]]).double())
+    torch.testing.assert_close(ends.log().flatten(), torch.tensor([-7.5, 7.5]).double())

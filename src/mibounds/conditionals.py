@@ -26,7 +26,6 @@ from mibounds.nn import (
     check_size,
     full_precision,
     hidden_widths,
-    soft_limit,
 )
 from mibounds.samples import check_real
 
@@ -89,12 +88,16 @@ class Conditional(nn.Module, ABC):
         return self.net(self.x_standard(self._check_x(x)))
 
     def _loc(self, raw: Tensor) -> Tensor:
-        return self.y_standard.mean + self.y_standard.scale * self.y_standard.varies * raw
+        """A mean, from units in which y is standard."""
+        y = self.y_standard
+        return torch.addcmul(y.mean, raw, y.scale * y.varies)
 
-    def _scale(self, raw: Tensor) -> Tensor:
+    def _loc_and_scale(self, raw_loc: Tensor, raw: Tensor) -> tuple[Tensor, Tensor]:
+        """A mean and a standard deviation, from such units and a log-variance without limits."""
+        mean, unit, varies = self.y_standard.mean, self.y_standard.scale, self.y_standard.varies
         # A constant column keeps variance 1: it says nothing, and must not run to the limit.
-        half_log_variance = soft_limit(raw, LOG_VARIANCE_LIMIT) * (0.5 * self.y_standard.varies)
-        return self.y_standard.scale * half_log_variance.exp()
+        half_log_variance = (raw / LOG_VARIANCE_LIMIT).tanh() * (0.5 * LOG_VARIANCE_LIMIT * varies)
+        return torch.addcmul(mean, raw_loc, unit * varies), unit * half_log_variance.exp()
 
 
 class Gaussian(Conditional):
@@ -120,7 +123,7 @@ class Gaussian(Conditional):
 
     def forward(self, x: Shaped[Tensor, "n *x"]) -> Distribution:
         loc, log_variance = self._outputs(x).chunk(2, -1)
-        return _diagonal(self._loc(loc), self._scale(log_variance))
+        return _diagonal(*self._loc_and_scale(loc, log_variance))
 
 
 class UnitGaussian(Conditional):
@@ -172,8 +175,8 @@ class FullGaussian(Conditional):
         tril = torch.diag_embed(torch.ones_like(loc))
         tril[:, row, column] = lower * self.y_standard.varies[row]
         # Rows are scaled together, so that what lies below the diagonal is free of units too.
-        tril = self._scale(log_variance).unsqueeze(-1) * tril
-        return D.MultivariateNormal(self._loc(loc), scale_tril=tril, validate_args=False)
+        loc, scale = self._loc_and_scale(loc, log_variance)
+        return D.MultivariateNormal(loc, scale_tril=scale.unsqueeze(-1) * tril, validate_args=False)
 
 
 class LowRankGaussian(Conditional):
@@ -201,11 +204,9 @@ class LowRankGaussian(Conditional):
         loc, log_variance, factor = self._outputs(x).split([d, d, self.rank * d], -1)
         unit = self.y_standard.scale * self.y_standard.varies
         factor = unit.unsqueeze(-1) * factor.unflatten(-1, (d, self.rank))
-        variance = self._scale(log_variance).square()
+        loc, scale = self._loc_and_scale(loc, log_variance)
         with full_precision(x):
-            return D.LowRankMultivariateNormal(
-                self._loc(loc), factor, variance, validate_args=False
-            )
+            return D.LowRankMultivariateNormal(loc, factor, scale.square(), validate_args=False)
 
 
 class GaussianMixture(Conditional):
@@ -236,7 +237,7 @@ class GaussianMixture(Conditional):
         loc, log_variance = loc.unflatten(-1, (k, d)), log_variance.unflatten(-1, (k, d))
         return D.MixtureSameFamily(
             D.Categorical(logits=logits, validate_args=False),
-            _diagonal(self._loc(loc), self._scale(log_variance)),
+            _diagonal(*self._loc_and_scale(loc, log_variance)),
             validate_args=False,
         )
 
@@ -262,12 +263,8 @@ class StudentT(Conditional):
 
     def forward(self, x: Shaped[Tensor, "n *x"]) -> Distribution:
         loc, log_variance, degrees = self._outputs(x).chunk(3, -1)
-        t = D.StudentT(
-            1 + F.softplus(degrees),
-            self._loc(loc),
-            self._scale(log_variance),
-            validate_args=False,
-        )
+        loc, scale = self._loc_and_scale(loc, log_variance)
+        t = D.StudentT(1 + F.softplus(degrees), loc, scale, validate_args=False)
         return D.Independent(t, 1, validate_args=False)
 
 

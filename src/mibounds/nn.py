@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from mibounds.distributed import Batch
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Bool, Float
 
 Hidden = int | Sequence[int]
 
@@ -97,32 +97,27 @@ class Standardizer(nn.Module):
     @property
     def scale(self) -> Float[Tensor, " dim"]:
         """Standard deviation of each column, 1 where it is constant."""
-        return torch.where(self.variance > 0, self.variance, 1.0).sqrt()
+        return (self.variance + (self.variance == 0)).sqrt()
 
     @property
-    def varies(self) -> Float[Tensor, " dim"]:
-        """1 for each column that is not constant, 0 for the others."""
-        return (self.variance > 0).to(self.variance.dtype)
+    def varies(self) -> Bool[Tensor, " dim"]:
+        """Which columns are not constant."""
+        return self.variance > 0
 
     @torch.no_grad()
     def observe(self, x: Float[Tensor, "n dim"], batch: Batch | None = None) -> None:
         """Take a batch into the statistics."""
         if x.shape[1] == 0:
             return
-        batch = batch or Batch(len(x))
-        # relative to a sample: exactly 0 for a constant column, whatever its value
-        first = batch.from_first(x[0])
-        shifted = x - first
-        shift = batch.mean(shifted)
-        mean, variance = first + shift, batch.mean((shifted - shift).square())
-        weight = (1 / (self.batches + 1)).clamp_min(self.momentum)
+        mean, variance = _moments(x, batch or Batch(len(x)))
         delta = mean - self.mean
-        known = (self.batches > 0).to(x.dtype)  # what the first batch replaces has no spread
-        variance = torch.lerp(self.variance, variance, weight) + (
-            known * weight * (1 - weight) * delta.square()
-        )
-        mean = torch.where(known > 0, self.mean + weight * delta, mean)
-        finite = mean.isfinite() & variance.isfinite()  # one bad batch must not spoil the module
+        weight = (1 / (self.batches + 1)).clamp_min(self.momentum)
+        mean = torch.addcmul(self.mean, weight, delta)
+        # Between the batches there is a spread too, none if what went before has no weight.
+        variance = torch.addcmul(variance, 1 - weight, delta.square())
+        variance = torch.lerp(self.variance, variance, weight)
+        both = mean + variance
+        finite = both - both == 0  # one bad batch must not spoil the module
         self.mean = torch.where(finite, mean, self.mean)
         self.variance = torch.where(finite, variance, self.variance)
         self.batches = self.batches + finite
@@ -132,14 +127,15 @@ class Standardizer(nn.Module):
         return (x - self.mean) / self.scale
 
 
-def soft_limit(value: Float[Tensor, "*s"], limit: float) -> Float[Tensor, "*s"]:
-    """Bound a value smoothly to (-limit, limit), leaving it as it is where it is small.
-
-    Example:
-        >>> soft_limit(torch.tensor([0.1, 1e9]), limit=15.0).tolist()
-        [0.09999..., 15.0]
-    """
-    return limit * torch.tanh(value / limit)
+def _moments(x: Float[Tensor, "n dim"], batch: Batch) -> tuple[Tensor, Tensor]:
+    """Mean and variance of each column; the variance of a constant one is exactly 0."""
+    if batch.group is None:
+        variance, mean = torch.var_mean(x, 0, correction=0)
+        return mean, variance
+    first = batch.from_first(x[0])
+    shifted = x - first
+    shift = batch.mean(shifted)
+    return first + shift, batch.mean((shifted - shift).square())
 
 
 def full_precision(x: Tensor) -> torch.autocast:

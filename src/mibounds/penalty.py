@@ -206,7 +206,7 @@ class MIPenalty(nn.Module):
         weight = 0.0 if self.calls < self.warmup else self.weight
         weight = weight(self.calls) if callable(weight) else weight
         fitting = self.training and not torch.is_inference_mode_enabled()
-        recording, value = None, x.new_zeros(())
+        recording, value = None, None
         if fitting:
             due = self.watch_every and (self.calls + 1) % self.watch_every == 0
             if due:  # before the fit, while q has not seen this batch
@@ -219,13 +219,13 @@ class MIPenalty(nn.Module):
             self.calls += 1
         if weight == 0 and self._learnt:
             return _zero(x, y)
-        if recording is None:
+        if value is None:
             value = self._bound(x, y, group)
         if fitting:
             self.values[(self.calls - 1) % WINDOW] = value.detach()
         if self.clamp:
             value = value + (value.clamp_min(0) - value).detach()
-        return weight * value
+        return value if weight == 1 else weight * value
 
     def bound(
         self,
@@ -355,7 +355,7 @@ class MIPenalty(nn.Module):
             flat = flat * (self.clip / norm.clamp_min(self.clip))
         # One bad batch, as an overflow in half precision makes them, must not spoil q. Asking for
         # the value would stall a GPU: a gradient of zeros does nearly the same.
-        flat = torch.where(norm.isfinite(), flat, 0.0)
+        flat = torch.where(norm - norm == 0, flat, 0.0)
         assert self.optimizer is not None
         for p, g in zip(self._learnt, flat.split([p.numel() for p in self._learnt]), strict=True):
             p.grad = g.view_as(p)
