@@ -162,7 +162,10 @@ def draw_negatives(
     elif draw == "derangement":
         # Put the samples on a circle in random order; the negatives lie k distinct steps ahead.
         circle = torch.randperm(n, generator=generator, device=where)
-        steps = 1 + torch.randperm(n - 1, generator=generator, device=where)[:k]
+        if k == 1:
+            steps = torch.randint(1, n, (1,), generator=generator, device=where)
+        else:
+            steps = 1 + torch.randperm(n - 1, generator=generator, device=where)[:k]
         ahead = (torch.arange(n, device=where)[:, None] + steps) % n
         index = torch.empty_like(ahead).index_copy_(0, circle, circle[ahead])
     else:

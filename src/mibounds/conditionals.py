@@ -26,6 +26,7 @@ from mibounds.nn import (
     check_size,
     full_precision,
     hidden_widths,
+    observe,
 )
 from mibounds.samples import check_real
 
@@ -78,8 +79,8 @@ class Conditional(nn.Module, ABC):
         self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"], batch: Batch | None = None
     ) -> None:
         """Take a batch into the statistics by which x and y are standardised."""
-        self.x_standard.observe(self._check_x(x), batch)
-        self.y_standard.observe(self.check_y(y), batch)
+        x, y = self._check_x(x), self.check_y(y)
+        observe([(self.x_standard, x), (self.y_standard, y)], batch)
 
     def _check_x(self, x: Tensor) -> Tensor:
         return check_real("x", x, self.x_dim, self.x_standard.mean.dtype)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch._C._functorch import is_batchedtensor
 
 from mibounds.distributed import Batch
-from mibounds.nn import MLP, Hidden, Standardizer, check_size, hidden_widths
+from mibounds.nn import MLP, Hidden, Standardizer, check_size, hidden_widths, observe
 from mibounds.pairs import Pairs
 from mibounds.samples import check_real
 
@@ -82,8 +82,7 @@ class Critic(nn.Module, ABC):
     ) -> None:
         """Take a batch into the statistics by which x and y are standardised."""
         x, y = self._check(x, y)
-        self.x_standard.observe(x, batch)
-        self.y_standard.observe(y, batch)
+        observe([(self.x_standard, x), (self.y_standard, y)], batch)
 
     def _check(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         dtype = self.x_standard.mean.dtype

@@ -33,6 +33,7 @@ from torch.distributions.transforms import ComposeTransform
 
 from mibounds.distributed import Batch
 from mibounds.families import (
+    LOG_2PI,
     bernoulli_log_probs,
     categorical_log_probs,
     family_of,
@@ -326,6 +327,10 @@ def _log_prob(p: Distribution, y: Tensor) -> Tensor:
         parts = _log_prob_anywhere(p.component_distribution, _for_components(p, y))
         return (categorical_log_probs(p.mixture_distribution) + parts).logsumexp(-1)
     with full_precision(y):
+        if type(base) is Normal and not (p._validate_args or base._validate_args):
+            # as torch's, in fewer operations, and without the square of a small scale
+            z = (y - base.loc) / base.scale
+            return -sum_joined(0.5 * z.square() + base.scale.log() + 0.5 * LOG_2PI, joined)
         return p.log_prob(y)
 
 

@@ -28,7 +28,7 @@ from mibounds.densities import (
     standard_normal,
 )
 from mibounds.distributed import Batch
-from mibounds.families import club_normal, unwrap
+from mibounds.families import club_normal, club_sample_normal, unwrap
 from mibounds.pairs import check_negatives
 from mibounds.samples import check_samples
 
@@ -114,8 +114,14 @@ def club_sample(
     if index is None:
         drawn = draw_negatives(batch.size, k, draw, generator, y.device)
         index = batch.local(batch.from_first(drawn))
-    negatives = log_prob_at(p, batch.gather(y), index)
-    value = bounds.club_sample(log_prob(p, y), negatives, batch)
+    base, _ = unwrap(p)
+    if type(base) is Normal:
+        check_distribution(p, y)
+        others = batch.gather(y)[index.T]
+        value = batch.mean(club_sample_normal(base, y, others))
+    else:
+        negatives = log_prob_at(p, batch.gather(y), index)
+        value = bounds.club_sample(log_prob(p, y), negatives, batch)
     return warn_if_infinite("sampled CLUB", value)
 
 

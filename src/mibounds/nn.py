@@ -104,27 +104,47 @@ class Standardizer(nn.Module):
         """Which columns are not constant."""
         return self.variance > 0
 
-    @torch.no_grad()
     def observe(self, x: Float[Tensor, "n dim"], batch: Batch | None = None) -> None:
         """Take a batch into the statistics."""
-        if x.shape[1] == 0:
-            return
-        mean, variance = _moments(x, batch or Batch(len(x)))
-        delta = mean - self.mean
-        weight = (1 / (self.batches + 1)).clamp_min(self.momentum)
-        mean = torch.addcmul(self.mean, weight, delta)
-        # Between the batches there is a spread too, none if what went before has no weight.
-        variance = torch.addcmul(variance, 1 - weight, delta.square())
-        variance = torch.lerp(self.variance, variance, weight)
-        both = mean + variance
-        finite = both - both == 0  # one bad batch must not spoil the module
-        self.mean = torch.where(finite, mean, self.mean)
-        self.variance = torch.where(finite, variance, self.variance)
-        self.batches = self.batches + finite
+        observe([(self, x)], batch)
 
     def forward(self, x: Float[Tensor, "*n dim"]) -> Float[Tensor, "*n dim"]:
         """Standardise x."""
         return (x - self.mean) / self.scale
+
+
+@torch.no_grad()
+def observe(sides: Sequence[tuple[Standardizer, Tensor]], batch: Batch | None = None) -> None:
+    """Take the sides of a batch into the statistics, all at once: few operations on a GPU.
+
+    Args:
+        sides: standardisers of one momentum, each with its samples.
+        batch: where the samples are, if they are spread over processes.
+    """
+    sides = [(s, x) for s, x in sides if x.shape[1]]  # a marginal has no x
+    if not sides:
+        return
+    batch = batch or Batch(len(sides[0][1]))
+    moments = [_moments(x, batch) for _, x in sides]
+    mean, variance = (torch.cat(part) for part in zip(*moments, strict=True))
+    owners = [s for s, _ in sides]
+    old_mean = torch.cat([s.mean for s in owners])
+    old_variance = torch.cat([s.variance for s in owners])
+    batches = torch.cat([s.batches for s in owners])
+    delta = mean - old_mean
+    weight = (batches + 1).reciprocal().clamp_min(owners[0].momentum)
+    mean = torch.addcmul(old_mean, weight, delta)
+    # Between the batches there is a spread too, none if what went before has no weight.
+    variance = torch.addcmul(variance, 1 - weight, delta.square())
+    variance = torch.lerp(old_variance, variance, weight)
+    both = mean + variance
+    finite = both - both == 0  # one bad batch must not spoil the module
+    mean = torch.where(finite, mean, old_mean)
+    variance = torch.where(finite, variance, old_variance)
+    sizes = [len(s.mean) for s in owners]
+    parts = zip(*(v.split(sizes) for v in (mean, variance, batches + finite)), strict=True)
+    for owner, part in zip(owners, parts, strict=True):
+        owner.mean, owner.variance, owner.batches = part
 
 
 def _moments(x: Float[Tensor, "n dim"], batch: Batch) -> tuple[Tensor, Tensor]:

@@ -122,7 +122,7 @@ class MIPenalty(nn.Module):
         clamp: bool = False,
         optimizer: Callable[[list[nn.Parameter]], Optimizer] | None = None,
         graph: bool | None = None,
-        watch_every: int = 100,
+        watch_every: int = 200,
         seed: int = 0,
     ):
         super().__init__()
