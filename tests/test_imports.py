@@ -26,6 +26,7 @@ ORDER = [
     {"diagnostics"},
     {"estimation", "watches", "replays"},
     {"penalty"},
+    {"experiments"},
     {"cli"},
     {"__main__"},
 ]

@@ -1,0 +1,24 @@
+"""The paper's figures and tables, one file each, and the runner of their cells.
+
+`EXPERIMENTS` names them; ``mibounds reproduce NAME`` runs one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mibounds.experiments.interfaces import Cell, Config, Experiment, Record
+from mibounds.experiments.runner import Failed, Options, reproduce
+
+__all__ = [
+    "EXPERIMENTS",
+    "Cell",
+    "Config",
+    "Experiment",
+    "Failed",
+    "Options",
+    "Record",
+    "reproduce",
+]
+
+EXPERIMENTS: dict[str, Experiment[Any]] = {}

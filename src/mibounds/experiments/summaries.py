@@ -1,0 +1,137 @@
+"""From rows to the numbers that are shown: mean and spread over seeds, beside the paper's."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Row = dict[str, Any]  # at least task, metric and value
+Paper = Mapping[tuple[str, str, str], float]  # by task, method and metric
+
+METRICS = ("mse", "bias", "variance", "error", "accuracy", "seconds")
+ORACLE = "_oracle"  # ending of a metric that was picked with test or target labels
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One number over its seeds.
+
+    Args:
+        mode: "as-published", "correct" or "recipe".
+        task: name of the task, such as "gaussian-2".
+        method: name in the registry.
+        metric: one of `METRICS`, with "_oracle" appended where labels of the test picked it.
+        mean: over the seeds; None if some seed gave no finite number.
+        sd: sample standard deviation over the seeds; None for a single one.
+        seeds: how many.
+        paper: the published number, if there is one.
+
+    Example:
+        >>> Summary("correct", "gaussian-2", "club", "mse", 0.5, 0.125, 10, 0.15).text
+        '0.50 ± 0.12 (0.15)'
+    """
+
+    mode: str
+    task: str
+    method: str
+    metric: str
+    mean: float | None
+    sd: float | None
+    seeds: int
+    paper: float | None
+
+    @property
+    def text(self) -> str:
+        """Mean, spread, and in brackets the paper's."""
+        if self.mean is None:
+            measured = "not finite"
+        else:
+            digits = 3 if self.metric == "seconds" else 2
+            measured = f"{self.mean:.{digits}f}"
+            if self.sd is not None:
+                measured += f" ± {self.sd:.{digits}f}"
+        return measured if self.paper is None else f"{measured} ({self.paper:.2f})"
+
+
+def summarise(values: Iterable[tuple[str, str, int, Sequence[Row]]], paper: Paper) -> list[Summary]:
+    """Summarise rows over seeds.
+
+    Args:
+        values: mode, method, seed and rows of each cell; rows of other metrics than `METRICS`
+            (curves, say) are left out.
+        paper: published numbers.
+
+    Returns:
+        One for each mode, task, method and metric, in the order of appearance.
+
+    Example:
+        >>> rows = [{"task": "cubic-2", "metric": "mse", "value": v} for v in (1.0, 3.0)]
+        >>> cells = [("correct", "club", seed, [row]) for seed, row in enumerate(rows)]
+        >>> (summary,) = summarise(cells, {("cubic-2", "club", "mse"): 2.22})
+        >>> summary.mean, summary.seeds, summary.paper
+        (2.0, 2, 2.22)
+    """
+    found: dict[tuple[str, str, str, str], dict[int, float | None]] = {}
+    for mode, method, seed, rows in values:
+        for row in rows:
+            if row["metric"].removesuffix(ORACLE) in METRICS:
+                key = mode, row["task"], method, row["metric"]
+                found.setdefault(key, {})[seed] = row["value"]
+    return [
+        Summary(*key, *_spread(list(by_seed.values())), len(by_seed), paper.get(key[1:]))
+        for key, by_seed in found.items()
+    ]
+
+
+def _spread(values: list[float | None]) -> tuple[float | None, float | None]:
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return None, None
+    return statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None
+
+
+def tabulate(summary: Sequence[Summary]) -> str:
+    """Tables in Markdown: one for each mode, metric and family of tasks.
+
+    Args:
+        summary: what to show.
+
+    Returns:
+        Methods down, tasks across; "mean ± spread over seeds (paper)".
+
+    Example:
+        >>> print(tabulate([Summary("correct", "cubic-2", "club", "mse", 0.5, None, 1, 2.22)]))
+        ### correct, mse, cubic (seeds: 1)
+        <BLANKLINE>
+        | method | cubic-2 |
+        |---|---|
+        | club | 0.50 (2.22) |
+    """
+    groups: dict[tuple[str, str, str], list[Summary]] = {}
+    for each in summary:
+        family = re.sub(r"-\d+(\.\d+)?$", "", each.task)
+        groups.setdefault((each.mode, each.metric, family), []).append(each)
+    # Tasks that are no levels of a family stand in one table.
+    merged: dict[tuple[str, str, str], list[Summary]] = {}
+    for (mode, metric, family), members in groups.items():
+        alone = all(each.task == family for each in members)
+        merged.setdefault((mode, metric, "" if alone else family), []).extend(members)
+    return "\n\n".join(_table(*key, members) for key, members in merged.items())
+
+
+def _table(mode: str, metric: str, family: str, members: Sequence[Summary]) -> str:
+    tasks = list(dict.fromkeys(each.task for each in members))
+    methods = list(dict.fromkeys(each.method for each in members))
+    texts = {(each.method, each.task): each.text for each in members}
+    counts = sorted({each.seeds for each in members})
+    seeds = " to ".join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))
+    title = ", ".join(part for part in (mode, metric, family) if part)
+    lines = [f"### {title} (seeds: {seeds})", "", f"| method | {' | '.join(tasks)} |"]
+    lines.append("|---" * (1 + len(tasks)) + "|")
+    for method in methods:
+        cells = " | ".join(texts.get((method, task), "") for task in tasks)
+        lines.append(f"| {method} | {cells} |")
+    return "\n".join(lines)
