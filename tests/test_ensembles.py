@@ -357,11 +357,12 @@ def test_an_explosion_is_named_and_the_others_keep_what_they_learnt(at_once):
 def test_a_trial_step_leaves_no_trace():
     x, y = samples()
     many = make(lambda: mb.MINE(X, Y, 8).train())
-    stack = stacks.Stack(many, x, y, (False, False), steps=2, lr=1e-2)
-    stack.index = torch.randint(N, (2, M, 16))
+    learners = [ensembles._Learner(each) for each in many]
+    stack = stacks.Stack(learners, stacks.cosine(2, 1e-2), lambda i: (x[i], y[i]))
+    stack.given = (torch.randint(N, (2, M, 16)),)
 
     def state():
-        values = [stack.vector, stack.mean, stack.square, stack.losses, stack.number]
+        values = [stack.vector, stack.mean, stack.square, stack.shown, stack.number, stack.place]
         return [*values, *stack.buffers.values()]
 
     before = [v.clone() for v in state()]

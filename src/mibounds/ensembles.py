@@ -23,7 +23,7 @@ from mibounds.estimators import CriticEstimator, Estimator
 from mibounds.fitting import fit
 from mibounds.nn import check_size
 from mibounds.samples import check_finite, check_pair
-from mibounds.stacks import Stack, draw_batches
+from mibounds.stacks import Stack, cosine, draw_batches
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Shaped
@@ -117,9 +117,9 @@ def fit_many(
                 data = x[first] if own_x else x, y[first] if own_y else y
                 losses = _fit_alone(group[0], *data, steps, batch_size, lr, sources[0], first)
             else:
-                blocks = draw_batches(n, batch_size, steps, sources, x.device)
-                stack = Stack(group, x, y, (own_x, own_y), steps, lr, first)
-                losses = stack.fit(blocks, graph)
+                losses = _fit_together(
+                    group, x, y, (own_x, own_y), steps, batch_size, lr, sources, graph, first
+                )
             history.append(losses)
     finally:
         for estimator, mode in zip(estimators, modes, strict=True):
@@ -145,6 +145,66 @@ def _fit_alone(
     except FloatingPointError as error:
         raise FloatingPointError(f"Estimator {number}: {error}") from None
     return torch.tensor([losses], dtype=next(estimator.parameters()).dtype)
+
+
+def _fit_together(
+    estimators: Sequence[Estimator],
+    x: Tensor,
+    y: Tensor,
+    own: tuple[bool, bool],
+    steps: int,
+    batch_size: int,
+    lr: float,
+    generators: Sequence[torch.Generator | None],
+    graph: bool | None,
+    first: int,
+) -> Float[Tensor, "m k"]:
+    """Those of a group, from the first one of all; see `fit_many`."""
+    n = x.shape[own[0]]
+    rows = torch.arange(first, first + len(estimators), device=x.device)[:, None]
+
+    def take(i: Tensor) -> tuple[Tensor, ...]:
+        """The samples i of each estimator, (m, b, ...)."""
+        return tuple(
+            value[rows, i] if its_own else value.index_select(0, i.flatten()).unflatten(0, i.shape)
+            for value, its_own in zip((x, y), own, strict=True)
+        )
+
+    history = [torch.empty(len(estimators), 0, dtype=next(estimators[0].parameters()).dtype)]
+
+    def look(losses: Tensor) -> None:
+        step = 10 * sum(each.shape[1] for each in history)
+        history.append(losses[:, ::10])
+        _check_losses(history[-1], first, step)
+
+    stack = Stack([_Learner(each) for each in estimators], cosine(steps, lr), take)
+    batches = draw_batches(n, batch_size, steps, generators, x.device)
+    stack.fit(((block,) for block in batches), graph, look)
+    return torch.cat(history, 1)
+
+
+class _Learner(nn.Module):
+    """An estimator whose forward is a step of learning."""
+
+    def __init__(self, estimator: Estimator):
+        super().__init__()
+        self.estimator = estimator
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        loss = self.estimator.learning_loss(x, y)
+        return loss, loss.detach(), dict(self.named_buffers())
+
+
+def _check_losses(losses: Float[Tensor, "m k"], first: int, step: int) -> None:
+    """Refuse losses that are not finite, those every 10 steps from a step on."""
+    bad = (~losses.isfinite()).nonzero().tolist()
+    if bad:
+        j, k = min(bad, key=lambda where: where[1])
+        raise FloatingPointError(
+            f"Estimator {first + j}: Expected a finite learning loss but got "
+            f"{losses[j, k].item()} in step {step + 10 * k}; "
+            "lower lr, or look for extreme values in x and y."
+        )
 
 
 def _group_size(estimator: Estimator, batch_size: int) -> int:

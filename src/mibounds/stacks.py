@@ -1,7 +1,7 @@
-"""Estimators side by side: every tensor of their states stacked, one step for all of them.
+"""Learners side by side: every tensor of their states stacked, one step for all of them.
 
 Most of a step of a small network is the calling of operations, which a stack shares:
-``torch.func.vmap`` runs ``learning_loss`` once for all. They stay independent: the sum of their
+``torch.func.vmap`` runs their forward once for all. They stay independent: the sum of their
 losses has for each one's parameters the gradient of its own loss, and Adam works element by
 element, so that one Adam over the stack is as many Adams.
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -23,41 +23,34 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 from torch.func import functional_call, vmap
 
-from mibounds.estimators import Estimator
 from mibounds.recordings import record
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Float, Int, Shaped
 
 BETAS, EPS = (0.9, 0.999), 1e-8  # torch's Adam, as `fit` has it
 BLOCK = 100  # steps between two looks at the loss
 
 
 class Stack:
-    """Estimators side by side, and all that a step of their fit reads or writes.
+    """Learners side by side, and all that a step of their fit reads or writes.
 
     Args:
-        estimators: what to fit, alike.
-        x: samples, with a leading dimension of all estimators where each has its own.
-        y: samples, likewise.
-        own: whether each estimator has its own x, and its own y.
-        steps: number of steps, for the rates.
-        lr: rate at the start.
-        first: number of the first of these estimators among all.
+        learners: modules alike. Their forward takes a batch and gives the loss, a number to look
+            at, and the buffers afterwards: statistics are *replaced* in ``learning_loss``, and
+            `functional_call` puts back what was there before, so they have to leave as results.
+        rates: rate of each step.
+        take: from what a step is given to the batches of all learners, each (m, ...); if left out,
+            it is given the batches themselves.
     """
 
     def __init__(
         self,
-        estimators: Sequence[Estimator],
-        x: Tensor,
-        y: Tensor,
-        own: tuple[bool, bool],
-        steps: int,
-        lr: float,
-        first: int = 0,
+        learners: Sequence[nn.Module],
+        rates: Iterable[float],
+        take: Callable[..., tuple[Tensor, ...]] | None = None,
     ):
-        self.x, self.y, self.own, self.first = x, y, own, first
-        self.learners = learners = [_Learner(estimator) for estimator in estimators]
+        self.learners, self.take = list(learners), take
         named = [dict(learner.named_parameters()) for learner in learners]
         stacked = {k: torch.stack([each[k].detach() for each in named]) for k in named[0]}
         learnt = [k for k, p in named[0].items() if p.requires_grad]
@@ -73,51 +66,52 @@ class Stack:
         frozen = {k: p for k, p in stacked.items() if k not in self.parameters}
         self.state = self.parameters, frozen, self.buffers
         self.mean, self.square = torch.zeros_like(self.vector), torch.zeros_like(self.vector)
-        self.losses = self.vector.new_zeros(BLOCK, len(learners))
+        self.shown = self.vector.new_zeros(BLOCK, len(learners))
         device = self.vector.device
         wide = torch.promote_types(self.vector.dtype, torch.float32)
-        self.rates = torch.tensor(_adam_rates(steps, lr), dtype=wide, device=device)
-        self.rows = torch.arange(first, first + len(learners), device=device)[:, None]
-        self.number = torch.zeros(1, dtype=torch.int64, device=device)
-        self.index = torch.zeros(0, dtype=torch.int64, device=device)
+        self.rates = torch.tensor(_adam_rates(rates), dtype=wide, device=device)
+        self.number = torch.zeros(1, dtype=torch.int64, device=device)  # of the step, of all
+        self.place = self.number.clone()  # of the step, in its block
+        self.given: tuple[Tensor, ...] = ()
 
     def fit(
-        self, blocks: Iterator[Int[Tensor, "block m b"]], graph: bool | None
-    ) -> Float[Tensor, "m k"]:
-        """Take a step for each batch, and give every estimator what it has learnt.
+        self,
+        blocks: Iterable[tuple[Shaped[Tensor, "block ..."], ...]],
+        graph: bool | None,
+        look: Callable[[Float[Tensor, "m block"]], None],
+    ) -> None:
+        """Take steps, and give every learner what it has learnt.
 
         Args:
-            blocks: the batches as numbers of samples, `BLOCK` steps at a time.
+            blocks: what the steps are given, at most `BLOCK` of them at a time, and in no block
+                more than in the first.
             graph: whether to record the step; None for wherever that is possible.
-
-        Returns:
-            The losses every 10 steps.
+            look: called after each block with the number to look at of each step, on the CPU.
         """
-        history = [torch.empty(len(self.learners), 0, dtype=self.losses.dtype)]
         step: Callable[[], object] | None = None
         try:
             with _no_validation():
-                for number, block in enumerate(blocks):
+                for block in blocks:
                     if step is None:
-                        self.index = block.to(self.vector.device, copy=True)
+                        device = self.vector.device
+                        self.given = tuple(each.to(device, copy=True) for each in block)
                         step = self.step if graph is False else self.record(required=graph is True)
-                    self.index[: len(block)].copy_(block)
-                    for _ in range(len(block)):
+                    count = len(block[0])
+                    for mine, each in zip(self.given, block, strict=True):
+                        mine[:count].copy_(each)
+                    self.place.zero_()
+                    for _ in range(count):
                         step()
-                    losses = self.losses[: len(block) : 10].T.to("cpu", copy=True)
-                    _check_losses(losses, self.first, number * BLOCK)
-                    history.append(losses)
+                    look(self.shown[:count].T.to("cpu", copy=True))
         finally:
             self.write_back()
-        return torch.cat(history, 1)
 
     def step(self) -> None:
-        """One step of all estimators. Nothing in it depends on a value that the CPU has to see."""
-        now = self.number % BLOCK
-        i = self.index.index_select(0, now).squeeze(0)
-        x, y = (self._take(v, own, i) for v, own in zip((self.x, self.y), self.own, strict=True))
+        """One step of all learners. Nothing in it depends on a value that the CPU has to see."""
+        given = tuple(each.index_select(0, self.place).squeeze(0) for each in self.given)
+        batch = given if self.take is None else self.take(*given)
         learn = functools.partial(functional_call, self.learners[0])
-        losses, buffers = vmap(learn, randomness="different")(self.state, (x, y))
+        losses, shown, buffers = vmap(learn, randomness="different")(self.state, batch)
         gradients = torch.autograd.grad(
             losses.sum(), list(self.parameters.values()), allow_unused=True, materialize_grads=True
         )
@@ -131,8 +125,9 @@ class Stack:
             self.vector.sub_(torch.div(self.mean, scale, out=scale).mul_(rate))
             for name, buffer in self.buffers.items():  # where they are, for the graph
                 buffer.copy_(buffers[name])
-            self.losses.index_copy_(0, now, losses.detach().to(self.losses.dtype)[None])
+            self.shown.index_copy_(0, self.place, shown.detach().to(self.shown.dtype)[None])
             self.number.add_(1)
+            self.place.add_(1)
 
     def record(self, required: bool) -> Callable[[], object]:
         """Record the step as a CUDA graph.
@@ -145,7 +140,7 @@ class Stack:
         """
         if self.vector.device.type != "cuda":
             return self.step
-        state = [self.vector, self.mean, self.square, self.losses, self.number]
+        state = [self.vector, self.mean, self.square, self.shown, self.number, self.place]
         replay = record(self.step, [*state, *self.buffers.values()])
         if isinstance(replay, RuntimeError):
             if required:
@@ -158,7 +153,7 @@ class Stack:
 
     @torch.no_grad()
     def write_back(self) -> None:
-        """Give every estimator its parameters and buffers."""
+        """Give every learner its parameters and buffers."""
         for j, learner in enumerate(self.learners):
             for name, parameter in learner.named_parameters():
                 if name in self.parameters:
@@ -168,28 +163,6 @@ class Stack:
                 if not torch.equal(new, buffer):  # replaced, as in learning_loss
                     owner, _, leaf = name.rpartition(".")
                     setattr(learner.get_submodule(owner), leaf, new.clone())
-
-    def _take(self, value: Tensor, own: bool, i: Tensor) -> Tensor:
-        """The samples i of each estimator, (m, b, ...)."""
-        if own:
-            return value[self.rows, i]
-        return value.index_select(0, i.flatten()).unflatten(0, i.shape)
-
-
-class _Learner(nn.Module):
-    """An estimator whose forward is a step of learning: the loss, and the buffers afterwards.
-
-    Statistics are *replaced* in ``learning_loss``, and `functional_call` puts back what was there
-    before; so they have to leave as results.
-    """
-
-    def __init__(self, estimator: Estimator):
-        super().__init__()
-        self.estimator = estimator
-
-    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        loss = self.estimator.learning_loss(x, y)
-        return loss, dict(self.named_buffers())
 
 
 def draw_batches(
@@ -218,17 +191,19 @@ def draw_batches(
         yield from torch.stack([draw(steps, g) for g in generators], 1).split(BLOCK)
 
 
-def _adam_rates(steps: int, lr: float) -> list[tuple[float, float]]:
+def cosine(steps: int, lr: float) -> Iterator[float]:
+    """Rates that fall to zero along a cosine."""
+    return (lr * (1 + math.cos(math.pi * t / steps)) / 2 for t in range(steps))
+
+
+def _adam_rates(rates: Iterable[float]) -> list[tuple[float, float]]:
     """Factor of the first moment and divisor of the root of the second, in each step of Adam.
 
-    The rate follows a cosine down to zero; both correct for moments that start at zero.
+    Both correct for moments that start at zero.
     """
     return [
-        (
-            lr * (1 + math.cos(math.pi * t / steps)) / 2 / (1 - BETAS[0] ** (t + 1)),
-            math.sqrt(1 - BETAS[1] ** (t + 1)),
-        )
-        for t in range(steps)
+        (rate / (1 - BETAS[0] ** (t + 1)), math.sqrt(1 - BETAS[1] ** (t + 1)))
+        for t, rate in enumerate(rates)
     ]
 
 
@@ -241,15 +216,3 @@ def _no_validation() -> Iterator[None]:
         yield
     finally:
         Distribution.set_default_validate_args(before)
-
-
-def _check_losses(losses: Float[Tensor, "m k"], first: int, step: int) -> None:
-    """Refuse losses that are not finite, those every 10 steps from a step on."""
-    bad = (~losses.isfinite()).nonzero().tolist()
-    if bad:
-        j, k = min(bad, key=lambda where: where[1])
-        raise FloatingPointError(
-            f"Estimator {first + j}: Expected a finite learning loss but got "
-            f"{losses[j, k].item()} in step {step + 10 * k}; "
-            "lower lr, or look for extreme values in x and y."
-        )
