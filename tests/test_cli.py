@@ -23,6 +23,7 @@ from mibounds.classical import CLASSICAL
 from mibounds.cli import COMMANDS, Command, main
 from mibounds.estimates import Estimate
 from mibounds.files import check_target, replacing
+from mibounds.terminal import progress_bar
 
 pytest.importorskip("pyarrow", reason="CSV and Parquet files are read by pyarrow")
 pytest.importorskip("tyro", reason="the command line is made by tyro")
@@ -533,7 +534,7 @@ def test_a_bar_on_a_terminal_alone(calls, data, capfd, monkeypatch):
     assert "50%" in err
     assert json.loads(out)["nats"] == 1.25
     monkeypatch.setitem(sys.modules, "rich.progress", None)
-    with cli._progress_bar() as progress:
+    with progress_bar() as progress:
         assert progress is None
 
 

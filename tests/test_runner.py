@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+import torch
 
 from mibounds.experiments import Cell, Config, Experiment, Failed, Options, Record, reproduce
 from mibounds.experiments.records import Records
-from mibounds.experiments.runner import pick_device, write_command
+from mibounds.experiments.runner import write_command
 from mibounds.experiments.summaries import Summary, summarise, tabulate
+from mibounds.experiments.workers import pick_device
 
 pytest.importorskip("joblib", reason="cells run through joblib")
 
@@ -337,6 +339,7 @@ def test_progress(go):
         ({"seeds": 0}, r"Expected --seeds of at least 1 but got 0; "),
         ({"tasks": ("three",)}, r"Expected --tasks among one, two but got 'three'; leave --tasks"),
         ({"methods": ("vub",)}, r"Expected --methods among club, nwj but got 'vub'; leave"),
+        ({"device": "gpu"}, r"Expected --device to be auto, cpu, cuda or cuda:1 but got 'gpu'; "),
         ({"scheduler": "tcp://a:1"}, r"Expected --backend dask or ray .* but got loky; add"),
         ({"backend": "dask"}, r"Expected --scheduler ADDRESS .* but got none; start one with"),
     ],
@@ -371,6 +374,14 @@ def test_without_the_extras(go, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "joblib", None)
     with pytest.raises(ImportError, match=r"pip install 'mibounds\[experiments\]'"):
         go()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there(go):
+    with pytest.raises(
+        ValueError, match=r"Expected a GPU for --device cuda but .* none here; leave"
+    ):
+        go(device="cuda")
 
 
 def test_auto_is_the_gpu_where_there_is_one(monkeypatch):

@@ -1,4 +1,4 @@
-"""The command line: ``mibounds estimate``, ``mibounds tasks``, ``mibounds methods``.
+"""The command line: ``mibounds estimate``, ``tasks``, ``methods``, ``reproduce``.
 
 A command is a frozen dataclass with a method ``run``; its fields are its flags and its docstring is
 their help. A new command is one class and one line in `COMMANDS`.
@@ -15,21 +15,19 @@ import contextlib
 import io
 import json
 import os
-import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union
 
 import mibounds
 from mibounds.files import check_target, replacing
 from mibounds.tables import check_apart, read_names, read_table, select
+from mibounds.terminal import one_line_of, progress_bar, remark, say, say_table
 
 __all__ = ["COMMANDS", "main"]
-
-Progress = Callable[[float, str], None]
 
 
 class Command(ABC):
@@ -106,7 +104,7 @@ class EstimateCommand(Command):
         from mibounds.estimation import estimate
 
         x, y, given = (sides.get(flag, []) for flag in ("--x", "--y", "--given"))
-        with _progress_bar() as progress:
+        with progress_bar() as progress:
             result = estimate(
                 table.take(x),
                 table.take(y),
@@ -139,7 +137,7 @@ class EstimateCommand(Command):
             f" ({record['dropped']} with missing values left out)" if record["dropped"] else ""
         )
         try:
-            _say(text if self.json else f"{title}{dropped}\n\n{result}")
+            say(text if self.json else f"{title}{dropped}\n\n{result}")
         finally:  # the files too where nobody reads on
             self._draw(result, table, x, y, title)
 
@@ -222,9 +220,9 @@ class TasksCommand(Command):
             for name, task in TASKS.items()
         ]
         if self.json:
-            _say(json.dumps(rows, indent=2))
+            say(json.dumps(rows, indent=2))
             return
-        _say_table(
+        say_table(
             ("name", "x", "y", "nats"),
             [
                 (
@@ -267,10 +265,10 @@ class MethodsCommand(Command):
         ]
         rows.insert(0, _BRIDGE)
         if self.json:
-            _say(json.dumps(rows, indent=2, ensure_ascii=False))
+            say(json.dumps(rows, indent=2, ensure_ascii=False))
             return
         columns = ("name", "kind", "side", "cost", "reference")
-        _say_table(columns, [[row[column] for column in columns] for row in rows])
+        say_table(columns, [[row[column] for column in columns] for row in rows])
 
 
 # A method of `estimate` that is in neither registry: no bound, and not without a network.
@@ -284,10 +282,45 @@ _BRIDGE = {
 }
 
 
+@dataclass(frozen=True)
+class ReproduceCommand(Command):
+    """List the experiments of the paper, or with a name run one: its rows, table and figures."""
+
+    def run(self) -> None:
+        """Print one experiment a line."""
+        from mibounds.experiments import EXPERIMENTS
+
+        rows = [(name, each.makes, each.costs) for name, each in EXPERIMENTS.items()]
+        say_table(("name", "makes", "costs"), rows)
+        say("\nRun one with: mibounds reproduce NAME; its flags: mibounds reproduce NAME --help")
+
+
+class ExperimentCommand(Command):
+    """Run an experiment; a subclass for each has its Config and the options as fields."""
+
+    name: str
+    config: Any
+    options: Any
+
+    def run(self) -> None:
+        """Compute what is missing, write the results, print the table."""
+        from mibounds.experiments import EXPERIMENTS, Failed, reproduce
+
+        experiment = EXPERIMENTS[self.name]
+        with progress_bar(self.name, period=1e6) as progress:
+            try:
+                text = reproduce(self.name, experiment, self.config, self.options, progress, remark)
+            except Failed as error:
+                raise _Failure(str(error)) from None
+        if text:
+            say(text)
+
+
 COMMANDS: dict[str, type[Command]] = {
     "estimate": EstimateCommand,
     "tasks": TasksCommand,
     "methods": MethodsCommand,
+    "reproduce": ReproduceCommand,
 }
 
 
@@ -308,7 +341,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         if arguments[:1] == ["--version"]:
-            _say(f"mibounds {mibounds.__version__}")
+            say(f"mibounds {mibounds.__version__}")
         else:
             _parse(arguments).run()
         sys.stdout.flush()
@@ -341,9 +374,12 @@ def _parse(arguments: list[str]) -> Command:
         raise ImportError(
             "the command line needs tyro; install it with: pip install 'mibounds[cli]'"
         ) from None
+    prog, commands = "mibounds", COMMANDS
+    if arguments[:1] == ["reproduce"] and arguments[1:]:
+        prog, commands, arguments = "mibounds reproduce", _experiment_commands(), arguments[1:]
     choices = tuple(
         Annotated[command, tyro.conf.subcommand(name, prefix_name=False)]
-        for name, command in COMMANDS.items()
+        for name, command in commands.items()
     )
     choice: Any = Union[choices]  # noqa: UP007 (made from a tuple)
     said = io.StringIO()
@@ -351,7 +387,7 @@ def _parse(arguments: list[str]) -> Command:
         with contextlib.redirect_stderr(said):
             return tyro.cli(
                 choice,
-                prog="mibounds",
+                prog=prog,
                 description="Bounds on mutual information. The version: mibounds --version.",
                 args=arguments or ["--help"],
                 config=(
@@ -362,23 +398,30 @@ def _parse(arguments: list[str]) -> Command:
             )
     except SystemExit as end:
         if end.code:
-            raise ValueError(_one_line_of(said.getvalue())) from None
+            raise ValueError(one_line_of(said.getvalue())) from None
         raise
 
 
-def _one_line_of(box: str) -> str:
-    """What tyro says in a box of several lines, without the help that it adds below a rule."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", box)
-    lines = [line.strip().strip("│|").strip() for line in plain.splitlines()]
-    parts: list[list[str]] = [[]]
-    for line in lines[1:]:  # the first is the title
-        if re.fullmatch(r"[─╰╯=+-]{3,}", line):
-            parts.append([])
-        else:
-            parts[-1].append(line)
-    told = [" ".join(part) for part in parts if part]
-    kept = told[:1] + [t for t in told[1:] if t.startswith(("Perhaps", "Available"))]
-    return "; ".join(kept).removeprefix("Error parsing ") or " ".join(plain.split())
+def _experiment_commands() -> dict[str, type[Command]]:
+    """A command for each experiment, whose flags are the fields of its Config and the options."""
+    import tyro
+
+    from mibounds.experiments import EXPERIMENTS, Options
+
+    flat = tyro.conf.OmitArgPrefixes
+    return {
+        name: make_dataclass(
+            f"{type(each).__name__}Command",
+            [
+                ("config", flat[each.config], field(default=each.config())),
+                ("options", flat[Options], field(default=Options())),
+            ],
+            bases=(ExperimentCommand,),
+            namespace={"name": name, "__doc__": f"{each.makes}. Costs: {each.costs}."},
+            frozen=True,
+        )
+        for name, each in EXPERIMENTS.items()
+    }
 
 
 def _fail(message: str, code: int) -> int:
@@ -386,19 +429,6 @@ def _fail(message: str, code: int) -> int:
     line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
     print(f"mibounds: {line[:1000]}", file=sys.stderr)
     return code
-
-
-def _say(text: str) -> None:
-    """Print, also where the terminal's encoding lacks a letter."""
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    print(text.encode(encoding, "backslashreplace").decode(encoding))
-
-
-def _say_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    cells = [[str(cell) for cell in row] for row in [header, *rows]]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for row in cells:
-        _say("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip())
 
 
 def _formula(sides: dict[str, list[str]]) -> str:
@@ -441,28 +471,3 @@ def _save_plot(result: Any, path: Path) -> None:
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     result.plot(figure.subplots())
     figure.savefig(path, dpi=150)
-
-
-@contextlib.contextmanager
-def _progress_bar() -> Iterator[Progress | None]:
-    """A bar on a terminal; nothing where standard error goes elsewhere."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    try:
-        from rich.console import Console
-        from rich.markup import escape
-        from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as Bar
-    except ImportError:
-        yield None
-        return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-    )
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("estimating", total=1.0)
-        yield lambda done, what: bar.update(task, completed=done, description=escape(what))

@@ -292,7 +292,7 @@ def check_distribution(p: Distribution, y: Tensor, batch_size: int | None = None
             f"Expected y to be floating point for {_describe(p)} but got {y.dtype}; "
             "call y.float(), or use a Categorical for labels."
         )
-    if not _everywhere(p) and not _must_not_look(y):
+    if not _everywhere(p) and not must_not_look(y):
         inside = _inside(p, y)
         if not inside.all():
             i = int((~inside).nonzero()[0])
@@ -343,7 +343,7 @@ def _log_prob_anywhere(p: Distribution, y: Tensor) -> Tensor:
     if _everywhere(p) or family_of(p) is not None:
         return _log_prob(p, y)
     inside = _inside(p, y)
-    if not _must_not_look(y) and inside.all():
+    if not must_not_look(y) and inside.all():
         return _log_prob(p, y)
     # Outside, evaluate at some point inside: its value is discarded, and so is its gradient, which
     # at the impossible point itself could be NaN.
@@ -407,6 +407,6 @@ def _point(p: Distribution) -> Tensor:
         return p.sample()
 
 
-def _must_not_look(y: Tensor) -> bool:
+def must_not_look(y: Tensor) -> bool:
     """Whether looking at values would stall a GPU, break a graph, or is impossible under vmap."""
     return y.is_cuda or torch.compiler.is_compiling() or is_batchedtensor(y)

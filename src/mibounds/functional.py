@@ -25,6 +25,7 @@ from mibounds.densities import (
     log_prob,
     log_prob_at,
     log_prob_mean,
+    must_not_look,
     standard_normal,
 )
 from mibounds.distributed import Batch
@@ -235,8 +236,7 @@ def _estimated_entropy(p: Distribution, y: Tensor, batch: Batch) -> Tensor:
 
 
 def warn_if_infinite(name: str, value: Tensor) -> Tensor:
-    # A look at the value would stall a GPU or break a graph.
-    if not (value.is_cuda or torch.compiler.is_compiling()) and value.isposinf():
+    if not must_not_look(value) and value.isposinf():
         warnings.warn(
             f"{name} is +inf: the conditional gives some y_j the probability zero at some x_i. "
             "That is its true value; smooth the conditional if you need a finite one.",

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from mibounds.experiments.estimation_curves import EstimationCurves
+from mibounds.experiments.estimation_quality import EstimationQuality
 from mibounds.experiments.interfaces import Cell, Config, Experiment, Record
 from mibounds.experiments.runner import Failed, Options, reproduce
 
@@ -21,4 +23,7 @@ __all__ = [
     "reproduce",
 ]
 
-EXPERIMENTS: dict[str, Experiment[Any]] = {}
+EXPERIMENTS: dict[str, Experiment[Any]] = {
+    "estimation-curves": EstimationCurves(),
+    "estimation-quality": EstimationQuality(),
+}

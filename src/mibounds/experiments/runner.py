@@ -1,33 +1,24 @@
 """Runs the cells of an experiment and writes what comes of them.
 
 Each finished cell is on disk at once, so that a second start goes on where the first one ended: a
-process that is killed loses the cells in flight and nothing else. Cells go through joblib: to the
-cores of this machine, or with another backend to a cluster that is up already. What computes a cell
-sends its rows back, and this process alone writes, so that nothing but this machine needs the disk.
+process that is killed loses the cells in flight and nothing else.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import functools
 import json
-import os
-import platform
 import re
 import shlex
-import threading
-import time
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from mibounds.experiments.interfaces import Cell, Config, Experiment, Record
 from mibounds.experiments.records import Records
-from mibounds.experiments.summaries import Row, Summary, summarise, tabulate
+from mibounds.experiments.summaries import Summary, summarise, tabulate
+from mibounds.experiments.workers import Outcome, compute
 from mibounds.files import replacing
 
 if TYPE_CHECKING:
@@ -125,12 +116,18 @@ def reproduce(
     groups = [group for group in groups if group]
     command = write_command(name, experiment, config, options.quick)
     failures = []
-    for outcome in _follow(_compute(experiment, config, groups, options), groups, progress):
-        if isinstance(outcome, _Failure):
-            failures.append(outcome)
-            say(f"{outcome.cells} failed: {outcome.error}")
-        for cell, rows, seconds, versions in outcome.finished:
-            records.write(Record(cell, config.settings, tuple(rows), seconds, command, versions))
+    outcomes = compute(experiment, config, groups, options.backend, options.scheduler, options.jobs)
+    for outcome in _follow(outcomes, groups, progress):
+        if outcome.error:
+            failures.append(outcome.error)
+            say(f"{', '.join(cell.name for cell in outcome.cells)} failed: {outcome.error}")
+            continue
+        for cell, rows in zip(outcome.cells, outcome.rows, strict=True):
+            records.write(
+                Record(
+                    cell, config.settings, tuple(rows), outcome.seconds, command, outcome.versions
+                )
+            )
     text = ""
     if not options.shard:
         if not failures:
@@ -139,7 +136,7 @@ def reproduce(
     if failures:
         raise Failed(
             f"{len(failures)} of {len(groups)} groups of cells failed, the first with "
-            f"{failures[0].error}; the same command tries them again, and says where with "
+            f"{failures[0]}; the same command tries them again, and says where with "
             "MIBOUNDS_TRACEBACK=1"
         )
     return text
@@ -156,6 +153,11 @@ def _select(experiment: Experiment[Any], config: Config) -> list[Cell]:
     """The cells that the config asks for."""
     if config.seeds < 1:
         raise ValueError(f"Expected --seeds of at least 1 but got {config.seeds}; 0 is the first.")
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", config.device):
+        raise ValueError(
+            f"Expected --device to be auto, cpu, cuda or cuda:1 but got {config.device!r}; "
+            "leave it out for a GPU where there is one."
+        )
     cells = experiment.cells(config)
     for flag, asked, known in (
         ("--tasks", config.tasks, [cell.task for cell in cells]),
@@ -218,173 +220,16 @@ def write_command(
     return shlex.join(words)
 
 
-# --- computing -----------------------------------------------------------------------------------
-
-
-Finished = list[tuple[Cell, list[Row], float, dict[str, str]]]
-
-
-@dataclass(frozen=True)
-class _Success:
-    finished: Finished
-
-
-@dataclass(frozen=True)
-class _Failure:
-    cells: str
-    error: str
-    finished: Finished = dataclasses.field(default_factory=list)
-
-
-_ONE = threading.Lock()  # torch's random numbers and settings belong to the process
-
-
-def _work(
-    experiment: Experiment[Any], config: Config, cells: Sequence[Cell]
-) -> _Success | _Failure:
-    """Compute a group of cells, wherever this runs. Gives errors back, which every backend can."""
-    import torch
-
-    with _ONE:
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)  # small tensors, and the same sums on every machine
-        start = time.perf_counter()
-        try:
-            rows = experiment.run(config, cells)
-            if len(rows) != len(cells):
-                raise ValueError(
-                    f"Expected rows for each of {len(cells)} cells but got {len(rows)}."
-                )
-        except Exception as error:
-            if os.environ.get("MIBOUNDS_TRACEBACK"):
-                traceback.print_exc()
-            names = ", ".join(cell.name for cell in cells)
-            return _Failure(names, f"{type(error).__name__}: {error}")
-        finally:
-            torch.set_num_threads(threads)
-        seconds = (time.perf_counter() - start) / len(cells)
-    versions = _versions(config)
-    return _Success(
-        [(cell, each, seconds, versions) for cell, each in zip(cells, rows, strict=True)]
-    )
-
-
-def _versions(config: Config) -> dict[str, str]:
-    import numpy
-    import torch
-
-    import mibounds
-
-    device = pick_device(config.device)
-    kind = torch.cuda.get_device_name() if device == "cuda" else platform.machine()
-    return {
-        "mibounds": mibounds.__version__,
-        "torch": torch.__version__,
-        "numpy": numpy.__version__,
-        "python": platform.python_version(),
-        "device": f"{device} ({kind})",
-    }
-
-
-def pick_device(device: str) -> str:
-    """The device that "auto" stands for here.
-
-    Example:
-        >>> pick_device("cpu")
-        'cpu'
-    """
-    import torch
-
-    return (
-        "cuda" if device == "auto" and torch.cuda.is_available() else device.replace("auto", "cpu")
-    )
-
-
-def _compute(
-    experiment: Experiment[Any], config: Config, groups: Sequence[Sequence[Cell]], options: Options
-) -> Iterator[_Success | _Failure]:
-    """What comes of each group, in the order of completion."""
-    if not groups:
-        return
-    try:
-        import joblib
-    except ImportError:
-        raise ImportError(
-            "experiments need joblib; install it with: pip install 'mibounds[experiments]'"
-        ) from None
-    jobs = options.jobs or (1 if pick_device(config.device) == "cuda" else -1)
-    calls = (joblib.delayed(_work)(experiment, config, group) for group in groups)
-    parallel: Any = functools.partial(joblib.Parallel, batch_size=1)
-    with _backend(options) as settings, joblib.parallel_config(**settings, n_jobs=jobs):
-        if options.backend == "ray":  # gives nothing before all is done: so a few at a time
-            size = max(1, joblib.effective_n_jobs(jobs))
-            while some := list(islice(calls, size)):
-                yield from parallel()(some)
-        else:
-            yield from parallel(return_as="generator_unordered")(calls)
-
-
-@contextlib.contextmanager
-def _backend(options: Options) -> Iterator[dict[str, Any]]:
-    """The settings of joblib, with the cluster connected."""
-    if options.backend == "loky":
-        if options.scheduler:
-            raise ValueError(
-                f"Expected --backend dask or ray with --scheduler but got loky; "
-                f"add --backend dask to use {options.scheduler}."
-            )
-        yield {"backend": "loky"}
-        return
-    if options.backend == "dask":
-        if not options.scheduler:
-            raise ValueError(
-                "Expected --scheduler ADDRESS with --backend dask but got none; "
-                "start one with: dask scheduler"
-            )
-        try:
-            from distributed import Client
-        except ImportError:
-            raise ImportError(
-                "--backend dask needs distributed; install it with: pip install 'mibounds[dask]'"
-            ) from None
-        try:
-            client = Client(options.scheduler, timeout=10, set_as_default=False)
-        except (OSError, TimeoutError) as error:
-            raise ValueError(
-                f"Expected a dask scheduler at --scheduler {options.scheduler} but got "
-                f"{type(error).__name__}: {error}; start one with: dask scheduler"
-            ) from None
-        with client:
-            yield {"backend": "dask", "client": client, "wait_for_workers_timeout": 60}
-        return
-    try:
-        import ray  # pyright: ignore[reportMissingImports]
-        from ray.util.joblib import register_ray  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        raise ImportError(
-            "--backend ray needs ray; install it with: pip install 'ray[default]'"
-        ) from None
-    ray.init(address=options.scheduler or "auto")
-    try:
-        register_ray()
-        yield {"backend": "ray"}
-    finally:
-        ray.shutdown()
-
-
 def _follow(
-    outcomes: Iterable[_Success | _Failure],
-    groups: Sequence[Sequence[Cell]],
-    progress: Progress | None,
-) -> Iterator[_Success | _Failure]:
+    outcomes: Iterable[Outcome], groups: Sequence[Sequence[Cell]], progress: Progress | None
+) -> Iterator[Outcome]:
     """Tell the progress over the cells."""
-    total = sum(map(len, groups))
-    done = 0
+    total, done = sum(map(len, groups)), 0
     if progress and total:
         progress(0.0, f"0 of {total} cells")
     for outcome in outcomes:
         yield outcome
-        done += len(outcome.finished)
+        done += len(outcome.cells)
         if progress:
             progress(done / total, f"{done} of {total} cells")
 

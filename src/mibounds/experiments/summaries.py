@@ -119,7 +119,12 @@ def tabulate(summary: Sequence[Summary]) -> str:
     for (mode, metric, family), members in groups.items():
         alone = all(each.task == family for each in members)
         merged.setdefault((mode, metric, "" if alone else family), []).extend(members)
-    return "\n\n".join(_table(*key, members) for key, members in merged.items())
+    modes = list(dict.fromkeys(each.mode for each in summary))
+
+    def place(key: tuple[str, str, str]) -> tuple[int, int]:
+        return modes.index(key[0]), METRICS.index(key[1].removesuffix(ORACLE))
+
+    return "\n\n".join(_table(*key, merged[key]) for key in sorted(merged, key=place))
 
 
 def _table(mode: str, metric: str, family: str, members: Sequence[Summary]) -> str:

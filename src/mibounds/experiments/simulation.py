@@ -1,0 +1,215 @@
+"""The simulation of the paper: estimators that learn while the mutual information rises in steps.
+
+Each step draws a fresh batch; the value on it is noted *before* the update, so that it is made by a
+model that has not seen the batch. One model goes through all levels of mutual information, one
+after the other.
+
+All runs of one estimator are computed side by side (`mibounds.stacks`): seeds, and on a GPU the
+tasks too. Their numbers are those of one at a time, because all that is random in a run comes from
+a generator of its own, the negatives that an estimator draws included.
+
+Reference: Cheng et al. 2020, section 4.1 and the authors' code, with 4000 steps a level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from mibounds.estimators import ESTIMATORS, CLUBSample
+from mibounds.experiments.as_published import AS_PUBLISHED, AsPublishedMINE
+from mibounds.experiments.interfaces import Config
+from mibounds.stacks import BLOCK, Stack
+from mibounds.tasks import CorrelatedGaussian, Mixing, SignedPower, Task, Transformed
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+FAMILIES = ("gaussian", "cubic", "cubic-w")
+
+
+@dataclass(frozen=True)
+class SimulationConfig(Config):
+    """The simulation of the paper.
+
+    Attributes:
+        dim: columns of x and of y.
+        levels: mutual information in nats, one after the other.
+        steps: steps a level.
+        last: of these, so many at the end of a level count.
+        batch_size: samples a step.
+        lr: rate of Adam.
+        hidden: hidden units of a critic and of a conditional; the authors' q has two networks of
+            half as many.
+
+    Example:
+        >>> SimulationConfig().settings["levels"]
+        [2.0, 4.0, 6.0, 8.0, 10.0]
+    """
+
+    dim: int = 20
+    levels: tuple[float, ...] = (2.0, 4.0, 6.0, 8.0, 10.0)
+    steps: int = 4000
+    last: int = 500
+    batch_size: int = 64
+    lr: float = 5e-3
+    hidden: int = 15
+
+    def __post_init__(self) -> None:
+        for name in ("dim", "steps", "last", "hidden"):
+            value = getattr(self, name)
+            if value < 1:
+                raise ValueError(f"Expected --{name} of at least 1 but got {value}; give a count.")
+        if self.last > self.steps:
+            raise ValueError(
+                f"Expected --last of at most the {self.steps} steps of a level "
+                f"but got {self.last}; give --steps more, or --last less."
+            )
+        if self.batch_size <= self.dim:
+            raise ValueError(
+                f"Expected --batch-size above the {self.dim} columns of y but got "
+                f"{self.batch_size}; some estimators fit a Gaussian to a batch."
+            )
+        if not self.levels:
+            raise ValueError(
+                "Expected --levels with a number of nats but got none; give --levels 2 4 6."
+            )
+        if min(self.levels) <= 0:
+            raise ValueError(
+                f"Expected --levels above 0 nats but got {min(self.levels):g}; give --levels 2 4 6."
+            )
+        if self.lr <= 0:
+            raise ValueError(f"Expected --lr above 0 but got {self.lr:g}; the paper's is 0.005.")
+
+
+def task_of(family: str, dim: int, nats: float) -> Task:
+    """The task of a family at a level.
+
+    Args:
+        family: one of `FAMILIES`: Gaussian pairs; the cube of each column of y, as in the authors'
+            code; and (W y)^3 as in the paper's text, with a fixed W of condition 10.
+        dim: columns of x and of y.
+        nats: mutual information.
+
+    Returns:
+        The task.
+
+    Example:
+        >>> round(task_of("cubic-w", 20, 4.0).mutual_information, 6)
+        4.0
+    """
+    gaussian = CorrelatedGaussian.from_mutual_information(dim, nats)
+    if family == "gaussian":
+        return gaussian
+    mixing = (Mixing(dim),) if family == "cubic-w" else ()
+    return Transformed(gaussian, y_maps=(*mixing, SignedPower(3.0)))
+
+
+def make_estimator(mode: str, method: str, config: SimulationConfig) -> nn.Module:
+    """An estimator with the sizes of the simulation, initialised from torch's global generator.
+
+    Example:
+        >>> type(make_estimator("as-published", "l1out", SimulationConfig())).__name__
+        'AsPublishedCLUB'
+    """
+    registry = AS_PUBLISHED if mode == "as-published" else ESTIMATORS
+    return registry[method](config.dim, config.dim, config.hidden)
+
+
+def simulate(
+    mode: str,
+    method: str,
+    runs: Sequence[tuple[str, int]],
+    config: SimulationConfig,
+    device: str = "cpu",
+    graph: bool | None = None,
+) -> Float[Tensor, "m levels steps"]:
+    """Run an estimator through all levels, several times side by side.
+
+    Args:
+        mode: "as-published" or "correct".
+        method: name in the registry.
+        runs: family of the tasks and seed of each run.
+        config: the settings.
+        device: where.
+        graph: whether to record the step in a CUDA graph; None for wherever that is possible.
+
+    Returns:
+        The value of each step in nats, before its update; on the CPU.
+
+    Example:
+        >>> config = SimulationConfig(dim=3, steps=2, last=1, batch_size=8, levels=(1.0, 2.0))
+        >>> simulate("correct", "club", [("gaussian", 0), ("cubic", 0)], config).shape
+        torch.Size([2, 2, 2])
+    """
+    learners = []
+    with torch.random.fork_rng(devices=[]):
+        for _, seed in runs:
+            torch.manual_seed(seed)
+            learners.append(_Learner(make_estimator(mode, method, config)).to(device))
+    total = config.steps * len(config.levels)
+    values: list[Tensor] = []
+    stack = Stack(learners, [config.lr] * total)
+    stack.fit(_draw(runs, config, device), graph, values.append)
+    return torch.cat(values, 1).unflatten(1, (len(config.levels), config.steps))
+
+
+class _Learner(nn.Module):
+    """An estimator whose forward is a step: the loss, and the value before it."""
+
+    def __init__(self, estimator: nn.Module):
+        super().__init__()
+        self.estimator = estimator
+
+    def forward(
+        self, x: Tensor, y: Tensor, noise: Tensor
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        estimator: Any = self.estimator
+        for_value, for_loss = noise
+        with torch.no_grad():
+            if isinstance(estimator, AsPublishedMINE):
+                value = estimator(x, y, _uniform(for_value))
+            elif isinstance(estimator, CLUBSample):
+                value = estimator(x, y, index=_index(estimator, for_value)[:, None])
+            else:
+                value = estimator(x, y)
+        if isinstance(estimator, AsPublishedMINE):
+            loss = -estimator(x, y, _uniform(for_loss))
+        else:
+            loss = estimator.learning_loss(x, y)
+        return loss, value, dict(self.named_buffers())
+
+
+def _uniform(noise: Float[Tensor, " n"]) -> Int[Tensor, " n"]:
+    """Indices with repetition, from numbers in [0, 1)."""
+    return (noise * len(noise)).long()
+
+
+def _index(estimator: CLUBSample, noise: Float[Tensor, " n"]) -> Int[Tensor, " n"]:
+    """The negatives that sampled CLUB would draw, from numbers in [0, 1)."""
+    order = noise.argsort()
+    if estimator.draw == "permutation":
+        return order
+    return torch.empty_like(order).scatter(0, order, order.roll(-1))  # a cycle
+
+
+def _draw(
+    runs: Sequence[tuple[str, int]], config: SimulationConfig, device: str
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Fresh batches of each run from a generator of its own, and noise for negatives."""
+    generators = [torch.Generator(device).manual_seed(seed) for _, seed in runs]
+    n = config.batch_size
+    for level in config.levels:
+        for start in range(0, config.steps, BLOCK):
+            count = min(BLOCK, config.steps - start)
+            parts = []
+            for (family, _), g in zip(runs, generators, strict=True):
+                x, y = task_of(family, config.dim, level).sample(count * n, generator=g)
+                noise = torch.rand(count, 2, n, generator=g, device=device)
+                parts.append((x.unflatten(0, (count, n)), y.unflatten(0, (count, n)), noise))
+            x, y, noise = (torch.stack(each, 1) for each in zip(*parts, strict=True))
+            yield x, y, noise
