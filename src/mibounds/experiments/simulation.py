@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributions.transforms import Transform
 
 from mibounds.estimators import ESTIMATORS, CLUBSample
 from mibounds.experiments.as_published import AS_PUBLISHED, AsPublishedMINE
@@ -103,10 +104,15 @@ def task_of(family: str, dim: int, nats: float) -> Task:
         4.0
     """
     gaussian = CorrelatedGaussian.from_mutual_information(dim, nats)
+    maps = _maps(family, dim)
+    return Transformed(gaussian, y_maps=maps) if maps else gaussian
+
+
+def _maps(family: str, dim: int) -> tuple[Transform, ...]:
     if family == "gaussian":
-        return gaussian
+        return ()
     mixing = (Mixing(dim),) if family == "cubic-w" else ()
-    return Transformed(gaussian, y_maps=(*mixing, SignedPower(3.0)))
+    return (*mixing, SignedPower(3.0))
 
 
 def make_estimator(mode: str, method: str, config: SimulationConfig) -> nn.Module:
@@ -200,16 +206,26 @@ def _index(estimator: CLUBSample, noise: Float[Tensor, " n"]) -> Int[Tensor, " n
 def _draw(
     runs: Sequence[tuple[str, int]], config: SimulationConfig, device: str
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Fresh batches of each run from a generator of its own, and noise for negatives."""
-    generators = [torch.Generator(device).manual_seed(seed) for _, seed in runs]
-    n = config.batch_size
+    """Fresh batches of each run, and noise for negatives, from a generator for each seed.
+
+    As `task_of` samples them; but families share the Gaussian pairs of a seed, drawn once.
+    """
+    generators = {seed: torch.Generator(device).manual_seed(seed) for _, seed in runs}
+    maps = {family: _maps(family, config.dim) for family, _ in runs}
     for level in config.levels:
+        gaussian = CorrelatedGaussian.from_mutual_information(config.dim, level)
         for start in range(0, config.steps, BLOCK):
-            count = min(BLOCK, config.steps - start)
-            parts = []
-            for (family, _), g in zip(runs, generators, strict=True):
-                x, y = task_of(family, config.dim, level).sample(count * n, generator=g)
-                noise = torch.rand(count, 2, n, generator=g, device=device)
-                parts.append((x.unflatten(0, (count, n)), y.unflatten(0, (count, n)), noise))
-            x, y, noise = (torch.stack(each, 1) for each in zip(*parts, strict=True))
+            shape = min(BLOCK, config.steps - start), config.batch_size
+            drawn = {}
+            for seed, g in generators.items():
+                pair = gaussian.sample(shape[0] * shape[1], generator=g)
+                noise = torch.rand(shape[0], 2, shape[1], generator=g, device=device)
+                drawn[seed] = *(each.unflatten(0, shape) for each in pair), noise
+            batches = []
+            for family, seed in runs:
+                x, y, noise = drawn[seed]
+                for f in maps[family]:
+                    y = f(y)
+                batches.append((x, y, noise))
+            x, y, noise = (torch.stack(each, 1) for each in zip(*batches, strict=True))
             yield x, y, noise
