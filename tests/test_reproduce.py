@@ -284,3 +284,13 @@ def test_a_bar_over_the_cells(capfd, tmp_path, monkeypatch):
     err = capfd.readouterr().err
     assert "4 of 4 cells" in err
     assert "100%" in err
+
+
+def test_the_documentation_names_what_there_is():
+    text = (Path(__file__).parents[1] / "docs" / "reproduce.md").read_text()
+    for name in ("rows.jsonl", "summary.json", "table.md", "cells/", "--shard", "--backend ray"):
+        assert name in text
+    commands = [line.split("#")[0].split() for line in text.splitlines() if "mibounds rep" in line]
+    assert {words[2] for words in commands if len(words) > 2 and words[0] == "mibounds"} <= set(
+        EXPERIMENTS
+    )

@@ -1,8 +1,10 @@
 """The runner of experiments, by a toy: what is kept, skipped, named and redone."""
 
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -365,13 +367,13 @@ def test_a_file_where_the_folder_should_be(go, tmp_path):
 
 
 def test_without_the_extras(go, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "distributed", None)
+    monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(ImportError, match=r"pip install 'mibounds\[dask\]'"):
         go(backend="dask", scheduler="tcp://127.0.0.1:1")
-    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ImportError, match=r"--backend ray needs ray; install it with"):
         go(backend="ray")
-    monkeypatch.setitem(__import__("sys").modules, "joblib", None)
+    monkeypatch.setitem(sys.modules, "joblib", None)
     with pytest.raises(ImportError, match=r"pip install 'mibounds\[experiments\]'"):
         go()
 
@@ -382,6 +384,18 @@ def test_a_gpu_that_is_not_there(go):
         ValueError, match=r"Expected a GPU for --device cuda but .* none here; leave"
     ):
         go(device="cuda")
+
+
+def test_a_ray_cluster_that_is_not_there(go, monkeypatch):
+    def init(address, **_):
+        raise ConnectionError(f"nobody at {address}")
+
+    ray = SimpleNamespace(init=init)
+    names = ("ray", "ray.util", "ray.util.joblib")
+    for name, module in zip(names, (ray, ray, SimpleNamespace(register_ray=None)), strict=True):
+        monkeypatch.setitem(sys.modules, name, module)
+    with pytest.raises(ValueError, match=r"Expected a ray cluster at .* auto .* nobody at"):
+        go(backend="ray")
 
 
 def test_auto_is_the_gpu_where_there_is_one(monkeypatch):

@@ -25,7 +25,7 @@ class EstimationCurves(Simulation):
     """Figure 1: curves, smoothed as the authors do."""
 
     makes = "Figure 1: the value of every estimator in each step while the MI rises"
-    costs = "10 seeds: an hour on a core"
+    costs = "10 seeds: three hours of one core"
 
     def rows(
         self, cell: Cell, config: SimulationConfig, values: Float[torch.Tensor, "levels steps"]

@@ -128,7 +128,7 @@ class EstimationQuality(Simulation):
     """Figure 2 and the table of the supplement."""
 
     makes = "Figure 2 and the MSE table of the supplement: bias, variance, MSE of every estimator"
-    costs = "10 seeds: an hour on a core"
+    costs = "10 seeds: three hours of one core"
 
     def draw(
         self, config: SimulationConfig, records: Sequence[Record], summary: Sequence[Summary]

@@ -48,8 +48,8 @@ class SimulationConfig(Config):
             half as many.
 
     Example:
-        >>> SimulationConfig().settings["levels"]
-        [2.0, 4.0, 6.0, 8.0, 10.0]
+        >>> len(SimulationConfig().levels) * SimulationConfig().steps
+        20000
     """
 
     dim: int = 20

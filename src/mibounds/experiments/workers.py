@@ -185,10 +185,14 @@ def _connect(backend: str, scheduler: str) -> Iterator[dict[str, Any]]:
         import ray  # pyright: ignore[reportMissingImports]
         from ray.util.joblib import register_ray  # pyright: ignore[reportMissingImports]
     except ImportError:
-        raise ImportError(
-            "--backend ray needs ray; install it with: pip install 'ray[default]'"
+        raise ImportError("--backend ray needs ray; install it with: pip install ray") from None
+    try:
+        ray.init(address=scheduler or "auto", log_to_driver=False)
+    except (ConnectionError, ValueError) as error:
+        raise ValueError(
+            f"Expected a ray cluster at --scheduler {scheduler or 'auto'} but got "
+            f"{type(error).__name__}: {error}; start one with: ray start --head"
         ) from None
-    ray.init(address=scheduler or "auto")
     try:
         register_ray()
         yield {"backend": "ray"}
