@@ -208,6 +208,14 @@ def cluster(tmp_path):
         process.wait()
 
 
+TASKS_SEEN = """
+import sys
+from distributed import Client
+with Client(sys.argv[1]) as client:
+    print(client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.task_prefixes)))
+"""
+
+
 def test_on_a_cluster_of_dask(cluster, tmp_path):
     address, processes = cluster
     name = "estimation-quality"
@@ -216,8 +224,12 @@ def test_on_a_cluster_of_dask(cluster, tmp_path):
     result = run(name, *flags, "--out", tmp_path / "there")
     assert without_times(result.stdout) == without_times(here.stdout)
     assert "16 of 126 cells" in result.stdout
-    done = "".join((tmp_path / f"{i}.log").read_text() for i in (1, 2))
-    assert done.count("Registered to") == 2
+    assert (
+        "_work"
+        in subprocess.run(  # computed there, not here
+            [sys.executable, "-c", TASKS_SEEN, address], capture_output=True, text=True, check=True
+        ).stdout
+    )
     processes[2].kill()  # with a single thread joblib would compute in the command itself
     processes[2].wait()
     time.sleep(0.5)

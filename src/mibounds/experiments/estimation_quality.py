@@ -54,7 +54,7 @@ that are standardised.
   equation, with r(y) = N(0, I), it is exact on the Gaussian task, where y *is* N(0, I), and far off
   on the cubic ones, where y is not.
 - **L1Out** in the published code equals CLUB: its diagonal mask cancels. By the equation it lies
-  between the truth and CLUB.
+  between the truth and CLUB where q is good.
 - **A better q makes CLUB larger**: with the exact p(y|x) it is d (exp(2 I/d) - 1), that is 4.43 at
   2 nats and 34.37 at 10. The small errors of `as-published` come from a q that fits badly (its
   variance cannot fall below 1/e). CLUB is something to minimise and an upper bound, no point
