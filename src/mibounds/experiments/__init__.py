@@ -10,6 +10,7 @@ from typing import Any
 from mibounds.experiments.estimation_curves import EstimationCurves
 from mibounds.experiments.estimation_quality import EstimationQuality
 from mibounds.experiments.interfaces import Cell, Config, Experiment, Record
+from mibounds.experiments.minimization import Minimization
 from mibounds.experiments.runner import Failed, Options, reproduce
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
 EXPERIMENTS: dict[str, Experiment[Any]] = {
     "estimation-curves": EstimationCurves(),
     "estimation-quality": EstimationQuality(),
+    "minimization": Minimization(),
 }

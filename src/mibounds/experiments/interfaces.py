@@ -196,6 +196,10 @@ class Experiment(ABC, Generic[C]):
         """Which cells to compute at once, as far as the numbers do not depend on it."""
         return [[cell] for cell in cells]
 
+    def tables(self, config: C, records: Sequence[Record]) -> str:
+        """Further tables in Markdown, from what is finished."""
+        return ""
+
     @abstractmethod
     def draw(
         self, config: C, records: Sequence[Record], summary: Sequence[Summary]

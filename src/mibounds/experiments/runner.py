@@ -248,7 +248,8 @@ def _publish(
         return ""
     values = [(r.cell.mode, r.cell.method, r.cell.seed, r.rows) for r in finished]
     summary = summarise(values, experiment.paper)
-    text = _describe(name, experiment, finished, len(cells), summary, command)
+    more = experiment.tables(config, finished)
+    text = _describe(name, experiment, finished, len(cells), summary, more, command)
     _write(records.folder / "summary.json", _dump(summary))
     _write(records.folder / "table.md", text)
     for stem, figure in experiment.draw(config, finished, summary).items():
@@ -280,6 +281,7 @@ def _describe(
     finished: Sequence[Record],
     cells: int,
     summary: Sequence[Summary],
+    more: str,
     command: str,
 ) -> str:
     versions = sorted({json.dumps(record.versions, sort_keys=True) for record in finished})
@@ -290,6 +292,8 @@ def _describe(
         lines += [", ".join(f"{key} {value}" for key, value in json.loads(text).items())]
     lines += ["", "Mean ± standard deviation over seeds, and the paper's value in brackets.", ""]
     lines += [tabulate(summary)]
+    if more:
+        lines += ["", more]
     if experiment.notes:
         lines += ["", experiment.notes.strip()]
     return "\n".join(lines) + "\n"
