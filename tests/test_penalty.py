@@ -670,8 +670,10 @@ def test_a_bound_of_the_wrong_side_is_told_at_once(name):
     estimator = mb.ESTIMATORS[name](Z, S)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        mb.MIPenalty(estimator)
-    said = [str(w.message) for w in caught if w.category is mb.PenaltyWarning]
+        penalty = mb.MIPenalty(estimator, watch_every=1)
+        penalty(*_samples(0))  # and not again
+    assert ("wrong-side" in codes(penalty)) == (estimator.bound != "upper")
+    said = [str(w.message) for w in caught if "wrong-side" in str(w.message)]
     assert len(said) == (estimator.bound != "upper")
     for text in said:
         assert "take an upper bound" in text

@@ -24,6 +24,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -165,8 +166,10 @@ class MIPenalty(nn.Module):
         self._recordings: dict[tuple[Any, ...], Replay | bool] = {}
         self._seed = seed
         self._generator: torch.Generator | None = None
-        self._facts = PenaltyReport()
-        for advice in look_at_sides([e.bound for e in (estimator, backward) if e is not None]):
+        sides = [e.bound for e in (estimator, backward) if e is not None]
+        self._sides = look_at_sides(sides)
+        self._facts = PenaltyReport(warnings=self._sides)
+        for advice in self._sides:
             warnings.warn(str(advice), PenaltyWarning, stacklevel=2)
 
     @property
@@ -506,9 +509,8 @@ class MIPenalty(nn.Module):
     @torch.no_grad()
     def _look(self, x: Tensor, y: Tensor) -> None:
         with full_precision(x):
-            self._facts = look_at_penalty(
-                self.estimator, x, y, self.values, self.spread, self.calls
-            )
+            facts = look_at_penalty(self.estimator, x, y, self.values, self.spread, self.calls)
+        self._facts = replace(facts, warnings=(*self._sides, *facts.warnings))
         if self._facts.spread is not None and not self.spread.isfinite().all():
             self.spread = self.spread.new_tensor(self._facts.spread)
 

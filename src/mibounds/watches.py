@@ -71,20 +71,20 @@ class PenaltyReport:
         return "\n".join([f"{head}; {end}", *map(str, self.warnings)])
 
 
-def look_at_sides(sides: Sequence[str]) -> list[Advice]:
+def look_at_sides(sides: Sequence[str]) -> tuple[Advice, ...]:
     """Whether bounds are fit to be minimised, by the side on which they lie."""
     side = next((side for side in sides if side != "upper"), None)
     if side is None:
-        return []
+        return ()
     word = "a lower bound" if side == "lower" else "no bound"
-    return [
+    return (
         Advice(
             "wrong-side",
             f"The estimator is {word} of the mutual information: it can become small while that "
             "stays large.",
             "To minimise take an upper bound, such as CLUB; audit the result in any case.",
-        )
-    ]
+        ),
+    )
 
 
 def look_at_penalty(
