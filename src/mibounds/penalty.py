@@ -504,7 +504,7 @@ class MIPenalty(nn.Module):
         self._look(x, y)
         for advice in self._facts.warnings:
             if advice.code not in before:
-                warnings.warn(str(advice), PenaltyWarning, stacklevel=4)
+                warnings.warn(str(advice), PenaltyWarning, stacklevel=6)
 
     @torch.no_grad()
     def _look(self, x: Tensor, y: Tensor) -> None:
