@@ -81,8 +81,8 @@ that get there. The rate of q is the default of `MIPenalty`.
 Under the lower bounds the true value swings: the critic loses sight of what is left, finds it when
 it has grown, and drives it down once more. In the demo the rate of the encoder, 1e-4, is the limit:
 5000 steps turn an angle of 0.55 by little more than 0.5 at best. The authors' loop begins with a q
-that has learnt nothing, and the true value rises at first; theirs ended at 0.005. The penalty's q is
-fitted from the first step on. Its gradient then falls together with the mutual information, and
+that has learnt nothing, and the true value rises at first; theirs ended at 0.005. The penalty's q
+is fitted from the first step on. Its gradient then falls together with the mutual information, and
 Adam, which remembers larger ones, takes smaller steps.
 """
 
