@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import mibounds as mb
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -43,7 +45,6 @@ def result(folder):
 
 
 def test_steps_are_measured(result):
-    import mibounds as mb
 
     rows = result["rows"]
     assert [row["method"] for row in rows] == [name for name in mb.ESTIMATORS for _ in range(3)]
