@@ -27,7 +27,7 @@ from torch import Tensor
 import mibounds as mb
 from mibounds.estimators import ConditionalEstimator, Estimator
 
-TOLERANCE, GOAL = 1e-8, 8.0
+TOLERANCE, GOALS = 1e-8, {"cpu": 8.0, "cuda": 100.0}
 HIDDEN, SAMPLES, SEED = 64, 10_000, 0
 DIMS = ((20, 20), (20, 5))
 CONDITIONALS = (
@@ -188,19 +188,22 @@ def compare(
 def accept(rows: list[dict], agreements: dict[str, dict], device: str) -> list[dict]:
     """The goals, what was measured, and whether they hold."""
     result = []
+    which = "conditional-based estimators" if device == "cpu" else "estimators"
+    goal = GOALS[device]
     for b in sorted({row["batch_size"] for row in rows}):
         kind = [r for r in rows if r["batch_size"] == b]
-        kind = [r for r in kind if issubclass(mb.ESTIMATORS[r["method"]], ConditionalEstimator)]
+        if device == "cpu":
+            kind = [r for r in kind if issubclass(mb.ESTIMATORS[r["method"]], ConditionalEstimator)]
         slowest = min(kind, key=lambda r: r["ratio"], default=None)
         if slowest is not None:
             result.append(
                 {
-                    "what": f"{slowest['m']} conditional-based estimators at once on the {device}, "
+                    "what": f"{slowest['m']} {which} at once on the {device}, "
                     f"batch size {b}: times faster than one by one, the least of all methods "
                     f"({slowest['method']}, {slowest['x_dim']} and {slowest['y_dim']} columns)",
-                    "goal": f">= {GOAL:g}",
+                    "goal": f">= {goal:g}",
                     "measured": slowest["ratio"],
-                    "holds": slowest["ratio"] >= GOAL,
+                    "holds": slowest["ratio"] >= goal,
                 }
             )
     values = [row["deviation"] for row in rows]
