@@ -40,6 +40,7 @@ CONDITIONALS = (
     mb.Categorical,
     mb.Bernoulli,
     mb.Flow,
+    mb.Copula,
 )
 
 

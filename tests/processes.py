@@ -20,7 +20,8 @@ def cases():
     for name in mb.ESTIMATORS:
         yield name, name, {}
     for name in ("club", "l1out", "ba", "doe", "vub", "club_sample"):
-        for q in (mb.FullGaussian, mb.LowRankGaussian, mb.StudentT, mb.GaussianMixture):
+        families = mb.FullGaussian, mb.LowRankGaussian, mb.StudentT, mb.GaussianMixture, mb.Copula
+        for q in families:
             kwargs = {"marginal": "learned"} if name == "vub" else {}
             yield f"{name}, {q.__name__}", name, {"conditional": lambda q=q: q(X, Y, 4), **kwargs}
         if name != "vub":

@@ -29,6 +29,7 @@ CONDITIONALS = {
     "categorical": mb.Categorical,
     "bernoulli": mb.Bernoulli,
     "flow": mb.Flow,
+    "copula": mb.Copula,
     "as_published": mb.AsPublishedGaussian,
 }
 NEEDS_ZUKO = pytest.mark.skipif(

@@ -18,7 +18,7 @@ ORDER = [
     {"distributed", "sums", "plots", "files", "formats", "terminal", "eager", "recordings"},
     {"samples", "nn", "pairs", "gpu_kernels", "columns", "tables", "estimates"},
     {"conditionals", "critics", "families", "bounds", "tasks", "classical", "report"},
-    {"densities"},
+    {"densities", "copulas"},
     {"functional"},
     {"estimators"},
     {"fitting", "rows", "stacks"},

@@ -13,7 +13,9 @@ from mibounds.experiments import EXPERIMENTS, Cell
 from mibounds.experiments.as_published import AS_PUBLISHED, AsPublishedCritic
 from mibounds.experiments.estimation_curves import moving_average
 from mibounds.experiments.simulation import (
+    CORRECT,
     FAMILIES,
+    METHODS,
     SimulationConfig,
     _index,
     _uniform,
@@ -23,9 +25,7 @@ from mibounds.experiments.simulation import (
 )
 
 CONFIG = SimulationConfig(dim=3, levels=(1.0, 2.5), steps=25, last=5, batch_size=12, hidden=6)
-METHODS = [("as-published", name) for name in AS_PUBLISHED] + [
-    ("correct", name) for name in mb.ESTIMATORS
-]
+ALL = [(mode, name) for mode, registry in METHODS.items() for name in registry]
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +69,7 @@ def one_at_a_time(mode, method, family, seed, config):
     return torch.tensor(values).view(len(config.levels), config.steps)
 
 
-@pytest.mark.parametrize(("mode", "method"), METHODS)
+@pytest.mark.parametrize(("mode", "method"), ALL)
 def test_all_runs_at_once_are_one_at_a_time(mode, method):
     runs = [("gaussian", 0), ("gaussian", 1), ("cubic", 1), ("cubic-w", 7)]
     together = simulate(mode, method, runs, CONFIG)
@@ -102,7 +102,7 @@ def test_tasks_are_those_of_the_library(family):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize(("mode", "method"), METHODS)
+@pytest.mark.parametrize(("mode", "method"), ALL)
 def test_a_recorded_step_gives_the_same_numbers(mode, method):
     runs = [("gaussian", 0), ("cubic", 1)]
     plain = simulate(mode, method, runs, CONFIG, "cuda", graph=False)
@@ -247,7 +247,7 @@ def test_errors_of_a_level():
 def test_cells_and_groups(monkeypatch):
     experiment = EXPERIMENTS["estimation-quality"]
     cells = experiment.cells(SimulationConfig(seeds=4))
-    assert len(cells) == len(set(cells)) == (len(AS_PUBLISHED) + len(mb.ESTIMATORS)) * 3 * 4
+    assert len(cells) == len(set(cells)) == (len(AS_PUBLISHED) + len(CORRECT)) * 3 * 4
     for device, size in (("cpu", 4), ("cuda", 12)):
         groups = experiment.groups(SimulationConfig(seeds=4, device=device), cells)
         assert sorted(cell.name for group in groups for cell in group) == sorted(

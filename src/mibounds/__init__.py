@@ -6,6 +6,7 @@ samples -> (conditional q(y|x) | critic f(x, y)) -> bound -> estimate (nats) | p
 from mibounds.tasks import TASKS as TASKS
 from mibounds.classical import *
 from mibounds.conditionals import *
+from mibounds.copulas import *
 from mibounds.critics import *
 from mibounds import bounds as bounds
 from mibounds.functional import *

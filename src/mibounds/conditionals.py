@@ -124,7 +124,7 @@ class Gaussian(Conditional):
 
     def forward(self, x: Shaped[Tensor, "n *x"]) -> Distribution:
         loc, log_variance = self._outputs(x).chunk(2, -1)
-        return _diagonal(*self._loc_and_scale(loc, log_variance))
+        return diagonal(*self._loc_and_scale(loc, log_variance))
 
 
 class UnitGaussian(Conditional):
@@ -149,7 +149,7 @@ class UnitGaussian(Conditional):
 
     def forward(self, x: Shaped[Tensor, "n *x"]) -> Distribution:
         loc = self._loc(self._outputs(x))
-        return _diagonal(loc, torch.ones_like(loc))
+        return diagonal(loc, torch.ones_like(loc))
 
 
 class FullGaussian(Conditional):
@@ -238,7 +238,7 @@ class GaussianMixture(Conditional):
         loc, log_variance = loc.unflatten(-1, (k, d)), log_variance.unflatten(-1, (k, d))
         return D.MixtureSameFamily(
             D.Categorical(logits=logits, validate_args=False),
-            _diagonal(*self._loc_and_scale(loc, log_variance)),
+            diagonal(*self._loc_and_scale(loc, log_variance)),
             validate_args=False,
         )
 
@@ -413,7 +413,7 @@ class AsPublishedGaussian(Conditional):
     def forward(self, x: Shaped[Tensor, "n *x"]) -> Distribution:
         x = self._check_x(x)
         scale = (0.5 * self.net_log_variance(x).tanh()).exp()
-        return _diagonal(self.net(x), scale)
+        return diagonal(self.net(x), scale)
 
     def observe(
         self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"], batch: Batch | None = None
@@ -421,6 +421,11 @@ class AsPublishedGaussian(Conditional):
         """Nothing: the published model does not standardise."""
 
 
-def _diagonal(loc: Float[Tensor, "*s d"], scale: Float[Tensor, "*s d"]) -> D.Independent:
-    """Independent normal columns. No validation: it looks at values, which stalls a GPU."""
+def diagonal(loc: Float[Tensor, "*s d"], scale: Float[Tensor, "*s d"]) -> D.Independent:
+    """Independent normal columns. No validation: it looks at values, which stalls a GPU.
+
+    Example:
+        >>> diagonal(torch.zeros(5, 2), torch.ones(5, 2)).event_shape
+        torch.Size([2])
+    """
     return D.Independent(D.Normal(loc, scale, validate_args=False), 1, validate_args=False)

@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from mibounds import bounds, functional
 from mibounds.bounds import Draw, Negatives
 from mibounds.conditionals import Bernoulli, Categorical, Conditional, Gaussian, GaussianMixture
+from mibounds.copulas import Copula
 from mibounds.densities import check_distribution, log_prob, log_prob_same
 from mibounds.families import club_of_sums, find_centre, sum_normal, unwrap
 from mibounds.nn import Hidden, check_size, dims_or_part
@@ -410,7 +411,7 @@ class DoE(ConditionalEstimator):
         hidden: hidden units of the default conditional, a diagonal `Gaussian`.
         conditional: learnt or known conditional, instead of the default.
         marginal: model of the marginal, a conditional on nothing; if left out, a mixture of
-            Gaussians (of the same kind as the conditional, for discrete y).
+            Gaussians (of the same kind as the conditional, for discrete y and for a `Copula`).
 
     Example:
         >>> nats = DoE(3, 2, 16)(torch.randn(64, 3), torch.randn(64, 2))
@@ -463,7 +464,7 @@ class DoE(ConditionalEstimator):
 
 def _marginal_for(conditional: object, family: type[Conditional]) -> Conditional:
     """A model of the marginal of the y that a conditional is about."""
-    if isinstance(conditional, Categorical | Bernoulli):
+    if isinstance(conditional, Categorical | Bernoulli | Copula):
         return type(conditional)(0, conditional.y_dim)
     if isinstance(conditional, Conditional):
         return family(0, conditional.y_dim)  # pyright: ignore[reportCallIssue]

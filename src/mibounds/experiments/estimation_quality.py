@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from mibounds.estimators import ESTIMATORS
-from mibounds.experiments.as_published import AS_PUBLISHED
 from mibounds.experiments.interfaces import Cell, Experiment, Record
-from mibounds.experiments.simulation import FAMILIES, SimulationConfig, simulate
+from mibounds.experiments.simulation import CORRECT, FAMILIES, METHODS, SimulationConfig, simulate
 from mibounds.experiments.summaries import Row, Summary
 from mibounds.experiments.workers import pick_device
-from mibounds.plots import METHODS
+from mibounds.plots import METHODS as COLOURS
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -83,10 +81,9 @@ class Simulation(Experiment[SimulationConfig]):
 
     def cells(self, config: SimulationConfig) -> list[Cell]:
         """Every estimator of a mode on every family of tasks."""
-        methods = {"as-published": AS_PUBLISHED, "correct": ESTIMATORS}
         return [
             Cell(mode, family, method, seed)
-            for mode, registry in methods.items()
+            for mode, registry in METHODS.items()
             for family in FAMILIES
             for method in registry
             for seed in range(config.seeds)
@@ -188,12 +185,12 @@ def styles(methods: Iterable[str]) -> dict[str, dict[str, Any]]:
         ['club', 'nwj']
     """
     names = list(dict.fromkeys(methods))
-    order = list(ESTIMATORS)
+    order = list(CORRECT)
     return {
         name: {
-            "color": METHODS[order.index(name) % len(METHODS)],
-            "marker": "os"[order.index(name) // len(METHODS)],
-            "linestyle": ("-", "--")[order.index(name) // len(METHODS)],
+            "color": COLOURS[order.index(name) % len(COLOURS)],
+            "marker": "os"[order.index(name) // len(COLOURS)],
+            "linestyle": ("-", "--")[order.index(name) // len(COLOURS)],
             "markersize": 4,
             "lw": 1.2,
         }
