@@ -36,6 +36,10 @@ def _double():
     torch.set_default_dtype(torch.float32)
 
 
+def cells(mode, method, runs):
+    return [Cell(mode, family, method, seed) for family, seed in runs]
+
+
 def one_at_a_time(mode, method, family, seed, config):
     """As a script would do it: a loop, an estimator, torch's Adam."""
     torch.manual_seed(seed)
@@ -72,7 +76,7 @@ def one_at_a_time(mode, method, family, seed, config):
 @pytest.mark.parametrize(("mode", "method"), ALL)
 def test_all_runs_at_once_are_one_at_a_time(mode, method):
     runs = [("gaussian", 0), ("gaussian", 1), ("cubic", 1), ("cubic-w", 7)]
-    together = simulate(mode, method, runs, CONFIG)
+    together = simulate(cells(mode, method, runs), CONFIG)
     assert together.shape == (4, 2, 25)
     alone = torch.stack([one_at_a_time(mode, method, *run, CONFIG) for run in runs])
     torch.testing.assert_close(together, alone, rtol=1e-8, atol=1e-8)
@@ -82,16 +86,16 @@ def test_all_runs_at_once_are_one_at_a_time(mode, method):
 
 def test_a_level_may_have_more_steps_than_a_block():
     config = replace(CONFIG, steps=130, levels=(1.0, 2.0))
-    values = simulate("correct", "club", [("gaussian", 0), ("gaussian", 1)], config)
+    values = simulate(cells("correct", "club", [("gaussian", 0), ("gaussian", 1)]), config)
     assert values.shape == (2, 2, 130)
     assert values.isfinite().all()
-    short = simulate("correct", "club", [("gaussian", 0)], replace(config, levels=(1.0,)))
+    short = simulate(cells("correct", "club", [("gaussian", 0)]), replace(config, levels=(1.0,)))
     assert torch.equal(short[0, 0], values[0, 0])
 
 
 def test_the_global_generator_is_left_alone():
     before = torch.get_rng_state()
-    simulate("correct", "club_sample", [("gaussian", 3)], CONFIG)
+    simulate(cells("correct", "club_sample", [("gaussian", 3)]), CONFIG)
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -104,10 +108,28 @@ def test_tasks_are_those_of_the_library(family):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize(("mode", "method"), ALL)
 def test_a_recorded_step_gives_the_same_numbers(mode, method):
-    runs = [("gaussian", 0), ("cubic", 1)]
-    plain = simulate(mode, method, runs, CONFIG, "cuda", graph=False)
-    recorded = simulate(mode, method, runs, CONFIG, "cuda", graph=True)
+    some = cells(mode, method, [("gaussian", 0), ("cubic", 1)])
+    plain = simulate(some, CONFIG, "cuda", graph=False)
+    recorded = simulate(some, CONFIG, "cuda", graph=True)
     torch.testing.assert_close(plain, recorded, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_streams_do_not_mix():
+    some = [cell for mode, method in ALL for cell in cells(mode, method, [("cubic", 1)])]
+    together = simulate(some, CONFIG, "cuda")
+    for cell, each in zip(some, together, strict=True):
+        torch.testing.assert_close(each, simulate([cell], CONFIG, "cuda")[0], rtol=1e-8, atol=1e-8)
+
+
+def test_methods_side_by_side_do_not_mix():
+    some = [
+        Cell("correct", "gaussian", "club", 0), Cell("as-published", "cubic", "nwj", 1),
+        Cell("correct", "cubic", "club", 2), Cell("as-published", "gaussian", "nwj", 0),
+    ]  # fmt: skip
+    together = simulate(some, CONFIG)
+    for cell, each in zip(some, together, strict=True):
+        torch.testing.assert_close(each, simulate([cell], CONFIG)[0], rtol=1e-8, atol=1e-8)
 
 
 # --- as published --------------------------------------------------------------------------------
@@ -244,16 +266,17 @@ def test_errors_of_a_level():
     ]  # fmt: skip
 
 
-def test_cells_and_groups(monkeypatch):
+def test_cells_and_groups():
     experiment = EXPERIMENTS["estimation-quality"]
-    cells = experiment.cells(SimulationConfig(seeds=4))
-    assert len(cells) == len(set(cells)) == (len(AS_PUBLISHED) + len(CORRECT)) * 3 * 4
-    for device, size in (("cpu", 4), ("cuda", 12)):
-        groups = experiment.groups(SimulationConfig(seeds=4, device=device), cells)
+    everything = experiment.cells(SimulationConfig(seeds=4))
+    count = (len(AS_PUBLISHED) + len(CORRECT)) * 3 * 4
+    assert len(everything) == len(set(everything)) == count
+    for device, number in (("cpu", count // 4), ("cuda", 2)):
+        groups = experiment.groups(SimulationConfig(seeds=4, device=device), everything)
         assert sorted(cell.name for group in groups for cell in group) == sorted(
-            cell.name for cell in cells
+            cell.name for cell in everything
         )
-        assert {len(group) for group in groups} == {size}
+        assert len(groups) == number
 
 
 def test_the_moving_average_is_that_of_pandas():
@@ -266,8 +289,7 @@ def test_the_moving_average_is_that_of_pandas():
 def test_vub_by_the_equation_is_near_the_truth_on_the_gaussian_task():
     """And as published it is hopeless, as its table says."""
     config = SimulationConfig(dim=3, levels=(2.0,), steps=500, last=100, batch_size=64)
-    run = [("gaussian", 0)]
-    correct = simulate("correct", "vub", run, config)[0, 0, -100:].mean().item()
-    published = simulate("as-published", "vub", run, config)[0, 0, -100:].mean().item()
+    some = [Cell(mode, "gaussian", "vub", 0) for mode in ("correct", "as-published")]
+    correct, published = simulate(some, config)[:, 0, -100:].mean(1).tolist()
     assert abs(correct - 2) < 0.5
     assert published < 1

@@ -73,6 +73,7 @@ class Stack:
         self.number = torch.zeros(1, dtype=torch.int64, device=device)  # of the step, of all
         self.place = self.number.clone()  # of the step, in its block
         self.given: tuple[Tensor, ...] = ()
+        self.replay: Callable[[], object] | None = None
 
     def fit(
         self,
@@ -88,23 +89,36 @@ class Stack:
             graph: whether to record the step; None for wherever that is possible.
             look: called after each block with the number to look at of each step, on the CPU.
         """
-        step: Callable[[], object] | None = None
         try:
-            with _no_validation():
-                for block in blocks:
-                    if step is None:
-                        device = self.vector.device
-                        self.given = tuple(each.to(device, copy=True) for each in block)
-                        step = self.step if graph is False else self.record(required=graph is True)
-                    count = len(block[0])
-                    for mine, each in zip(self.given, block, strict=True):
-                        mine[:count].copy_(each)
-                    self.place.zero_()
-                    for _ in range(count):
-                        step()
-                    look(self.shown[:count].T.to("cpu", copy=True))
+            for block in blocks:
+                look(self.take_steps(block, graph).T.to("cpu", copy=True))
         finally:
             self.write_back()
+
+    def take_steps(
+        self, block: tuple[Shaped[Tensor, "block ..."], ...], graph: bool | None
+    ) -> Float[Tensor, "block m"]:
+        """Take the steps of one block; on a GPU, order them to be taken.
+
+        Args:
+            block: what the steps are given, no more of them than in the first block.
+            graph: whether to record the step, in the first block.
+
+        Returns:
+            The number to look at of each step, in memory that the next block overwrites.
+        """
+        with _no_validation():
+            if self.replay is None:
+                device = self.vector.device
+                self.given = tuple(each.to(device, copy=True) for each in block)
+                self.replay = self.step if graph is False else self.record(required=graph is True)
+            count = len(block[0])
+            for mine, each in zip(self.given, block, strict=True):
+                mine[:count].copy_(each)
+            self.place.zero_()
+            for _ in range(count):
+                self.replay()
+        return self.shown[:count]
 
     def step(self) -> None:
         """One step of all learners. Nothing in it depends on a value that the CPU has to see."""

@@ -90,19 +90,17 @@ class Simulation(Experiment[SimulationConfig]):
         ]
 
     def groups(self, config: SimulationConfig, cells: Sequence[Cell]) -> list[list[Cell]]:
-        """All seeds at once; on a GPU, which that does not keep busy, all families too."""
+        """All seeds at once; on a GPU, which that does not keep busy, all of a mode."""
         apart = pick_device(config.device) == "cpu"
-        groups: dict[tuple[str, str, str], list[Cell]] = {}
+        groups: dict[tuple[str, ...], list[Cell]] = {}
         for cell in cells:
-            key = cell.mode, cell.method, cell.task if apart else ""
+            key = (cell.mode, cell.method, cell.task) if apart else (cell.mode,)
             groups.setdefault(key, []).append(cell)
         return list(groups.values())
 
     def run(self, config: SimulationConfig, cells: Sequence[Cell]) -> list[list[Row]]:
         """The errors of each cell at each level."""
-        ((mode, method),) = {(cell.mode, cell.method) for cell in cells}
-        runs = [(cell.task, cell.seed) for cell in cells]
-        values = simulate(mode, method, runs, config, pick_device(config.device))
+        values = simulate(cells, config, pick_device(config.device))
         return [
             self.rows(cell, config, each.double()) for cell, each in zip(cells, values, strict=True)
         ]

@@ -5,8 +5,8 @@ model that has not seen the batch. One model goes through all levels of mutual i
 after the other.
 
 All runs of one estimator are computed side by side (`mibounds.stacks`): seeds, and on a GPU the
-tasks too. Their numbers are those of one at a time, because all that is random in a run comes from
-a generator of its own, the negatives that an estimator draws included.
+tasks and several estimators too. Their numbers are those of one at a time, because all that is
+random in a run comes from a generator of its own, the negatives that an estimator draws included.
 
 Reference: Cheng et al. 2020, section 4.1 and the authors' code, with 4000 steps a level.
 """
@@ -24,7 +24,7 @@ from torch.distributions.transforms import Transform
 from mibounds.copulas import Copula
 from mibounds.estimators import ESTIMATORS, CLUBSample, DoE
 from mibounds.experiments.as_published import AS_PUBLISHED, AsPublishedMINE
-from mibounds.experiments.interfaces import Config
+from mibounds.experiments.interfaces import Cell, Config
 from mibounds.stacks import BLOCK, Stack
 from mibounds.tasks import CorrelatedGaussian, Mixing, SignedPower, Task, Transformed
 
@@ -139,19 +139,18 @@ def make_estimator(mode: str, method: str, config: SimulationConfig) -> nn.Modul
 
 
 def simulate(
-    mode: str,
-    method: str,
-    runs: Sequence[tuple[str, int]],
+    cells: Sequence[Cell],
     config: SimulationConfig,
     device: str = "cpu",
     graph: bool | None = None,
-) -> Float[Tensor, "m levels steps"]:
-    """Run an estimator through all levels, several times side by side.
+) -> Float[Tensor, "cells levels steps"]:
+    """Run estimators through all levels, side by side.
+
+    Those of one mode and method are one stack. On a GPU, which a stack leaves idle most of the
+    time, each has a stream of its own, and all run at once.
 
     Args:
-        mode: "as-published" or "correct".
-        method: name in the registry.
-        runs: family of the tasks and seed of each run.
+        cells: the mode, method and seed of each run; its task is one of `FAMILIES`.
         config: the settings.
         device: where.
         graph: whether to record the step in a CUDA graph; None for wherever that is possible.
@@ -161,19 +160,44 @@ def simulate(
 
     Example:
         >>> config = SimulationConfig(dim=3, steps=2, last=1, batch_size=8, levels=(1.0, 2.0))
-        >>> simulate("correct", "club", [("gaussian", 0), ("cubic", 0)], config).shape
+        >>> cells = [Cell("correct", "gaussian", name, seed=0) for name in ("club", "nwj")]
+        >>> simulate(cells, config).shape
         torch.Size([2, 2, 2])
     """
-    learners = []
-    with torch.random.fork_rng(devices=[]):
-        for _, seed in runs:
-            torch.manual_seed(seed)
-            learners.append(_Learner(make_estimator(mode, method, config)).to(device))
-    total = config.steps * len(config.levels)
-    values: list[Tensor] = []
-    stack = Stack(learners, [config.lr] * total)
-    stack.fit(_draw(runs, config, device), graph, values.append)
-    return torch.cat(values, 1).unflatten(1, (len(config.levels), config.steps))
+    kinds: dict[tuple[str, str], list[int]] = {}
+    for i, cell in enumerate(cells):
+        kinds.setdefault((cell.mode, cell.method), []).append(i)
+    lanes = [_Lane([cells[i] for i in own], config, device) for own in kinds.values()]
+    values: list[list[Tensor]] = []
+    for drawn in _draw(cells, config, device):
+        shown = [lane.take_steps(drawn, graph) for lane in lanes]
+        values.append([each.T.to("cpu", copy=True) for each in shown])  # waits for the GPU
+    out = torch.empty(len(cells), len(config.levels), config.steps)
+    for own, parts in zip(kinds.values(), zip(*values, strict=True), strict=True):
+        out[own] = torch.cat(parts, 1).unflatten(1, out.shape[1:])
+    return out
+
+
+class _Lane:
+    """A stack of runs of one method, and on a GPU a stream for it."""
+
+    def __init__(self, cells: Sequence[Cell], config: SimulationConfig, device: str):
+        learners = []
+        with torch.random.fork_rng(devices=[]):
+            for cell in cells:
+                torch.manual_seed(cell.seed)
+                learners.append(_Learner(make_estimator(cell.mode, cell.method, config)).to(device))
+        self.keys = tuple((cell.task, cell.seed) for cell in cells)
+        self.stack = Stack(learners, [config.lr] * (config.steps * len(config.levels)))
+        self.stream = torch.cuda.Stream() if torch.device(device).type == "cuda" else None
+
+    def take_steps(self, drawn: _Drawn, graph: bool | None) -> Tensor:
+        if self.stream is None:
+            return self.stack.take_steps(drawn.batches(self.keys), graph)
+        batches = drawn.batches(self.keys)
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            return self.stack.take_steps(batches, graph).clone()
 
 
 class _Learner(nn.Module):
@@ -215,29 +239,42 @@ def _index(estimator: CLUBSample, noise: Float[Tensor, " n"]) -> Int[Tensor, " n
     return torch.empty_like(order).scatter(0, order, order.roll(-1))  # a cycle
 
 
-def _draw(
-    runs: Sequence[tuple[str, int]], config: SimulationConfig, device: str
-) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+class _Drawn:
+    """Samples and noise of some steps, of each family and seed."""
+
+    def __init__(self, samples: dict[tuple[str, int], tuple[Tensor, Tensor, Tensor]]):
+        self.samples = samples
+        self.stacked: dict[tuple[tuple[str, int], ...], tuple[Tensor, ...]] = {}
+
+    def batches(self, keys: tuple[tuple[str, int], ...]) -> tuple[Tensor, ...]:
+        """Those of some runs side by side; stacked once for all methods that want the same."""
+        if keys not in self.stacked:
+            own = zip(*(self.samples[key] for key in keys), strict=True)
+            self.stacked[keys] = tuple(torch.stack(each, 1) for each in own)
+        return self.stacked[keys]
+
+
+def _draw(cells: Sequence[Cell], config: SimulationConfig, device: str) -> Iterator[_Drawn]:
     """Fresh batches of each run, and noise for negatives, from a generator for each seed.
 
-    As `task_of` samples them; but families share the Gaussian pairs of a seed, drawn once.
+    As `task_of` samples them; but families share the Gaussian pairs of a seed, and methods both.
     """
-    generators = {seed: torch.Generator(device).manual_seed(seed) for _, seed in runs}
-    maps = {family: _maps(family, config.dim) for family, _ in runs}
+    keys = dict.fromkeys((cell.task, cell.seed) for cell in cells)
+    generators = {seed: torch.Generator(device).manual_seed(seed) for _, seed in keys}
+    maps = {family: _maps(family, config.dim) for family, _ in keys}
     for level in config.levels:
         gaussian = CorrelatedGaussian.from_mutual_information(config.dim, level)
         for start in range(0, config.steps, BLOCK):
             shape = min(BLOCK, config.steps - start), config.batch_size
-            drawn = {}
+            pairs = {}
             for seed, g in generators.items():
                 pair = gaussian.sample(shape[0] * shape[1], generator=g)
                 noise = torch.rand(shape[0], 2, shape[1], generator=g, device=device)
-                drawn[seed] = *(each.unflatten(0, shape) for each in pair), noise
-            batches = []
-            for family, seed in runs:
-                x, y, noise = drawn[seed]
+                pairs[seed] = *(each.unflatten(0, shape) for each in pair), noise
+            samples = {}
+            for family, seed in keys:
+                x, y, noise = pairs[seed]
                 for f in maps[family]:
                     y = f(y)
-                batches.append((x, y, noise))
-            x, y, noise = (torch.stack(each, 1) for each in zip(*batches, strict=True))
-            yield x, y, noise
+                samples[family, seed] = x, y, noise
+            yield _Drawn(samples)
