@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from torch import distributions as D
+from torch._C._functorch import is_batchedtensor
 from torch.distributions import Distribution, constraints
-from torch.distributions.transforms import Transform
+from torch.types import _size
 
-from mibounds.conditionals import Conditional, diagonal
+from mibounds.conditionals import LOG_VARIANCE_LIMIT, Conditional, diagonal
 from mibounds.distributed import Batch
 from mibounds.nn import MLP, Hidden
 
@@ -46,27 +46,22 @@ class NormalScores(nn.Module):
         >>> scores = NormalScores(1)
         >>> for _ in range(100):
         ...     scores.observe(torch.randn(200, 1).exp())
-        >>> values, log_slopes = scores(torch.tensor([[1.0], [2.0], [4.0]]))
+        >>> values, slopes = scores(torch.tensor([[1.0], [2.0], [4.0]]))
         >>> (values.flatten() - torch.tensor([1.0, 2.0, 4.0]).log()).abs().max() < 0.3
         tensor(True)
     """
 
     knots: Tensor
+    scores: Tensor
     batches: Tensor
 
     def __init__(self, dim: int, momentum: float = 0.01):
         super().__init__()
         self.momentum = momentum
-        scores = torch.linspace(-REACH, REACH, KNOTS)
-        self.register_buffer("knots", scores[:, None].repeat(1, dim))
+        scores = torch.linspace(-REACH, REACH, KNOTS)[:, None].repeat(1, dim)
+        self.register_buffer("knots", scores)
+        self.register_buffer("scores", scores.clone(), persistent=False)
         self.register_buffer("batches", torch.zeros(dim))
-
-    @property
-    def scores(self) -> Float[Tensor, " knots"]:
-        """The score at each knot."""
-        return torch.linspace(
-            -REACH, REACH, KNOTS, dtype=self.knots.dtype, device=self.knots.device
-        )
 
     @torch.no_grad()
     def observe(self, x: Float[Tensor, "n dim"], batch: Batch | None = None) -> None:
@@ -74,16 +69,15 @@ class NormalScores(nn.Module):
         if not x.shape[1]:
             return
         batch = batch or Batch(len(x))
-        scores = self.scores[:, None]
         mean = batch.mean(x)
         spread = batch.mean((x - mean).square()).sqrt()
-        guess = mean + (spread + (spread == 0)) * scores
+        guess = mean + (spread + (spread == 0)) * self.scores
         knots = torch.where(self.batches == 0, guess, self.knots)
         below = batch.sum(_count_below(x, knots)) / batch.size
         weight = (self.batches + 2).reciprocal().clamp_min(self.momentum)
-        part = torch.lerp(torch.special.ndtr(scores).expand_as(below), below, weight)
+        part = torch.lerp(torch.special.ndtr(self.scores), below, weight)
         now = torch.special.ndtri(part)  # the scores that the knots have by now
-        moved, _ = interpolate(scores.expand_as(now), now, knots)
+        moved, _ = interpolate(self.scores, now, knots)
         least = NARROWEST * (moved[-1] - moved[0])
         moved = torch.cat([moved[:1], moved.diff(dim=0).clamp_min(least)]).cumsum(0)
         finite = (moved.sum(0) + mean).isfinite()  # one bad batch must not spoil the module
@@ -91,8 +85,8 @@ class NormalScores(nn.Module):
         self.batches = self.batches + finite
 
     def forward(self, x: Float[Tensor, "*n dim"]) -> tuple[Tensor, Tensor]:
-        """The scores of x, and the logarithm of the slope at each."""
-        return interpolate(x, self.knots, self.scores[:, None].expand_as(self.knots))
+        """The scores of x, and the slope at each."""
+        return interpolate(x, self.knots, self.scores)
 
 
 def _count_below(x: Float[Tensor, "n dim"], knots: Float[Tensor, "k dim"]) -> Tensor:
@@ -104,8 +98,9 @@ def _count_below(x: Float[Tensor, "n dim"], knots: Float[Tensor, "k dim"]) -> Te
 
 def _search(ordered: Tensor, values: Tensor, right: bool = False) -> Tensor:
     """torch.searchsorted, which wants memory in order; under vmap that takes as many of both."""
-    ordered = ordered + torch.zeros_like(values[..., :1])
-    values = values + torch.zeros_like(ordered[..., :1])
+    if is_batchedtensor(ordered) != is_batchedtensor(values):
+        ordered = ordered + torch.zeros_like(values[..., :1])
+        values = values + torch.zeros_like(ordered[..., :1])
     return torch.searchsorted(ordered.contiguous(), values.contiguous(), right=right)
 
 
@@ -120,7 +115,7 @@ def interpolate(
         y: likewise.
 
     Returns:
-        The values, and the logarithm of the slope there.
+        The values, and the slope there.
 
     Example:
         >>> x, y = torch.tensor([[0.0], [1.0], [2.0]]), torch.tensor([[0.0], [1.0], [3.0]])
@@ -132,7 +127,7 @@ def interpolate(
     slope = y.diff(dim=0) / x.diff(dim=0)
     x, y, slope = (each.gather(0, left) for each in (x, y, slope))
     value = torch.addcmul(y, flat - x, slope)
-    return value.view(at.shape), slope.log().view(at.shape)
+    return value.view(at.shape), slope.view(at.shape)
 
 
 class Copula(Conditional):
@@ -154,7 +149,7 @@ class Copula(Conditional):
 
     def __init__(self, x_dim: int, y_dim: int, hidden: Hidden = 64):
         super().__init__(x_dim, y_dim)
-        self.x_scores, self.y_scores = NormalScores(x_dim), NormalScores(y_dim)
+        self.scores = NormalScores(x_dim + y_dim)
         self.net = MLP(x_dim, hidden, 2 * y_dim)
         self.linear = MLP(x_dim, (), y_dim)
         self.lower = nn.Parameter(torch.zeros(y_dim, y_dim))  # what counts is below its diagonal
@@ -163,61 +158,41 @@ class Copula(Conditional):
         self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"], batch: Batch | None = None
     ) -> None:
         """Take a batch into the quantiles of x and y."""
-        batch = batch or Batch(len(x))
-        self.x_scores.observe(self._check_x(x), batch)
-        self.y_scores.observe(self.check_y(y), batch)
+        self.scores.observe(torch.cat([self._check_x(x), self.check_y(y)], 1), batch)
 
     def forward(self, x: Shaped[Tensor, "n *x"]) -> Distribution:
-        scores, _ = self.x_scores(self._check_x(x))
+        knots = self.scores.knots.split([self.x_dim, self.y_dim], 1)
+        known = self.scores.scores.split([self.x_dim, self.y_dim], 1)
+        scores, _ = interpolate(self._check_x(x), knots[0], known[0])
         bend, log_variance = self.net(scores).chunk(2, -1)
-        loc, scale = self._loc_and_scale(self.linear(scores) + bend, log_variance)
-        noise = diagonal(torch.zeros_like(loc), torch.ones_like(loc))
-        steps = [_Regress(loc, scale, self.lower), _FromScores(self.y_scores)]
-        return D.TransformedDistribution(noise, steps, validate_args=False)
+        half = (log_variance / LOG_VARIANCE_LIMIT).tanh() * (0.5 * LOG_VARIANCE_LIMIT)
+        base = diagonal(self.linear(scores) + bend, half.exp())
+        return _Stretched(base, self.lower.tril(-1), knots[1], known[1])
 
 
-class _Regress(Transform):
-    """From white noise e to u with (1 + L) (u - loc) = scale e, L strictly lower triangular.
+class _Stretched(Distribution):
+    """The y whose scores u have u + L u from a base, L strictly lower triangular.
 
     So each column is regressed on those before it, and the density needs no solving.
     """
 
-    domain = codomain = constraints.real_vector
-    bijective = True
+    has_rsample = True
 
-    def __init__(self, loc: Tensor, scale: Tensor, lower: Tensor):
-        super().__init__()
-        self.loc, self.scale = loc, scale
-        self.matrix = lower.tril(-1) + torch.eye(len(lower), dtype=lower.dtype, device=lower.device)
+    def __init__(self, base: Distribution, lower: Tensor, knots: Tensor, scores: Tensor):
+        super().__init__(base.batch_shape, base.event_shape, validate_args=False)
+        self.base, self.lower = base, lower
+        self.knots, self.scores = knots, scores
 
-    def _call(self, x: Tensor) -> Tensor:
-        scaled = (self.scale * x).unsqueeze(-1)
-        solved = torch.linalg.solve_triangular(self.matrix, scaled, upper=False, unitriangular=True)
-        return self.loc + solved.squeeze(-1)
+    @property
+    def support(self) -> constraints.Constraint:
+        return constraints.real_vector
 
-    def _inverse(self, y: Tensor) -> Tensor:
-        return (y - self.loc) @ self.matrix.T / self.scale
+    def log_prob(self, value: Tensor) -> Tensor:
+        scores, slope = interpolate(value, self.knots, self.scores)
+        return self.base.log_prob(scores + scores @ self.lower.T) + slope.log().sum(-1)
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return self.scale.log().sum(-1).expand(x.shape[:-1])
-
-
-class _FromScores(Transform):
-    """Scores to the units of each column."""
-
-    domain = codomain = constraints.real_vector
-    bijective = True
-
-    def __init__(self, scores: NormalScores):
-        super().__init__()
-        self.scores = scores
-
-    def _call(self, x: Tensor) -> Tensor:
-        own = self.scores
-        return interpolate(x, own.scores[:, None].expand_as(own.knots), own.knots)[0]
-
-    def _inverse(self, y: Tensor) -> Tensor:
-        return self.scores(y)[0]
-
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return -self.scores(y)[1].sum(-1)
+    def rsample(self, sample_shape: _size = ()) -> Tensor:
+        matrix = self.lower + torch.eye(len(self.lower)).to(self.lower)
+        sample = self.base.rsample(torch.Size(sample_shape)).unsqueeze(-1)
+        scores = torch.linalg.solve_triangular(matrix, sample, upper=False, unitriangular=True)
+        return interpolate(scores.squeeze(-1), self.scores, self.knots)[0]

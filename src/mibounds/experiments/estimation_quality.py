@@ -90,12 +90,12 @@ class Simulation(Experiment[SimulationConfig]):
         ]
 
     def groups(self, config: SimulationConfig, cells: Sequence[Cell]) -> list[list[Cell]]:
-        """All seeds at once; on a GPU, which that does not keep busy, all of a mode."""
-        apart = pick_device(config.device) == "cpu"
-        groups: dict[tuple[str, ...], list[Cell]] = {}
+        """All seeds at once; on a GPU, which that does not keep busy, everything."""
+        if pick_device(config.device) != "cpu":
+            return [list(cells)]
+        groups: dict[tuple[str, str, str], list[Cell]] = {}
         for cell in cells:
-            key = (cell.mode, cell.method, cell.task) if apart else (cell.mode,)
-            groups.setdefault(key, []).append(cell)
+            groups.setdefault((cell.mode, cell.method, cell.task), []).append(cell)
         return list(groups.values())
 
     def run(self, config: SimulationConfig, cells: Sequence[Cell]) -> list[list[Row]]:
@@ -187,8 +187,8 @@ def styles(methods: Iterable[str]) -> dict[str, dict[str, Any]]:
     return {
         name: {
             "color": COLOURS[order.index(name) % len(COLOURS)],
-            "marker": "os"[order.index(name) // len(COLOURS)],
-            "linestyle": ("-", "--")[order.index(name) // len(COLOURS)],
+            "marker": "os^"[order.index(name) // len(COLOURS)],
+            "linestyle": ("-", "--", ":")[order.index(name) // len(COLOURS)],
             "markersize": 4,
             "lw": 1.2,
         }

@@ -171,7 +171,9 @@ def simulate(
     values: list[list[Tensor]] = []
     for drawn in _draw(cells, config, device):
         shown = [lane.take_steps(drawn, graph) for lane in lanes]
-        values.append([each.T.to("cpu", copy=True) for each in shown])  # waits for the GPU
+        for lane in lanes:
+            lane.wait()
+        values.append([each.T.to("cpu", copy=True) for each in shown])
     out = torch.empty(len(cells), len(config.levels), config.steps)
     for own, parts in zip(kinds.values(), zip(*values, strict=True), strict=True):
         out[own] = torch.cat(parts, 1).unflatten(1, out.shape[1:])
@@ -197,7 +199,12 @@ class _Lane:
         batches = drawn.batches(self.keys)
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
-            return self.stack.take_steps(batches, graph).clone()
+            return self.stack.take_steps(batches, graph)
+
+    def wait(self) -> None:
+        """Have what follows wait for the steps."""
+        if self.stream is not None:
+            torch.cuda.current_stream().wait_stream(self.stream)
 
 
 class _Learner(nn.Module):
