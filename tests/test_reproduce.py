@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-import mibounds as mb
 from mibounds.cli import main
 from mibounds.experiments import EXPERIMENTS, Config, Options
 from mibounds.experiments.as_published import AS_PUBLISHED
-from mibounds.experiments.simulation import FAMILIES
+from mibounds.experiments.simulation import CORRECT, FAMILIES
 
 pytest.importorskip("tyro", reason="the command line is made by tyro")
 pytest.importorskip("joblib", reason="cells run through joblib")
@@ -109,7 +108,7 @@ def test_quick(name, quick):
     seen = {(each["mode"], each["task"], each["method"], each["metric"]) for each in summary}
     assert seen == {
         (mode, f"{family}-{level}", method, metric)
-        for mode, registry in (("as-published", AS_PUBLISHED), ("correct", mb.ESTIMATORS))
+        for mode, registry in (("as-published", AS_PUBLISHED), ("correct", CORRECT))
         for family in FAMILIES
         for level in (2, 10)
         for method in registry
@@ -139,6 +138,22 @@ def test_quick(name, quick):
         assert values["correct", "club"] != values["correct", "l1out"]
 
 
+def test_quick_speed(quick):
+    folder, shown = quick("estimation-speed")
+    files = ["rows.jsonl", "summary.json", "table.md", *(f"estimation-speed.{k}" for k in PICTURES)]
+    assert sorted(path.name for path in folder.iterdir()) == sorted(files)
+    summary = json.loads((folder / "summary.json").read_text())
+    seen = {(each["mode"], each["task"], each["method"], each["metric"]) for each in summary}
+    assert seen == {
+        (mode, f"batch-{n}", method, "seconds")
+        for mode, registry in (("as-published", AS_PUBLISHED), ("correct", CORRECT))
+        for n in (32, 64)
+        for method in registry
+    }
+    assert all(each["mean"] > 0 for each in summary)
+    assert "Why the order is what it is" in shown
+
+
 PICTURES = {"png": b"\x89PNG", "svg": b"<?xml"}
 
 
@@ -166,7 +181,7 @@ def test_a_kill_half_way_and_a_restart_give_the_same_table(tmp_path):
     assert 4 <= len(kept) < 16
     again = run(*arguments)
     assert without_times(again.stdout) == without_times(whole.stdout)
-    assert "16 of 126 cells" in again.stdout
+    assert "16 of 132 cells" in again.stdout
     assert again.stderr == ""
     files = [folder / name / "summary.json" for folder in (tmp_path / "whole", tmp_path / "killed")]
     assert files[0].read_text() == files[1].read_text()
@@ -180,7 +195,7 @@ def test_a_corrupt_file_is_named_on_standard_error(tmp_path):
     path.write_text(path.read_text()[:100])
     result = run(*arguments)
     assert f"mibounds: {path} cannot be read, its cell is computed again" in result.stderr
-    assert "2 of 126 cells" in result.stdout
+    assert "2 of 132 cells" in result.stdout
 
 
 @pytest.fixture
@@ -223,7 +238,7 @@ def test_on_a_cluster_of_dask(cluster, tmp_path):
     flags = ["--quick", *FEW, "--backend", "dask", "--scheduler", address]
     result = run(name, *flags, "--out", tmp_path / "there")
     assert without_times(result.stdout) == without_times(here.stdout)
-    assert "16 of 126 cells" in result.stdout
+    assert "16 of 132 cells" in result.stdout
     assert (
         "_work"
         in subprocess.run(  # computed there, not here

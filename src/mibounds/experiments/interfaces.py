@@ -165,6 +165,7 @@ class Experiment(ABC, Generic[C]):
         quick: fields of the Config for a run of seconds.
         paper: published numbers by task, method and metric.
         notes: Markdown below the tables: what differs from the paper, and why.
+        alone: whether cells are computed one after the other, as where time is measured.
     """
 
     config: type[C]
@@ -173,6 +174,7 @@ class Experiment(ABC, Generic[C]):
     quick: ClassVar[Mapping[str, Any]]
     paper: ClassVar[Paper] = {}
     notes: ClassVar[str] = ""
+    alone: ClassVar[bool] = False
 
     @abstractmethod
     def cells(self, config: C) -> list[Cell]:

@@ -49,10 +49,10 @@ class Summary:
         if self.mean is None:
             measured = "not finite"
         else:
-            digits = 3 if self.metric == "seconds" else 2
-            measured = f"{self.mean:.{digits}f}"
+            shape = ".3g" if self.metric == "seconds" else ".2f"
+            measured = f"{self.mean:{shape}}"
             if self.sd is not None:
-                measured += f" ± {self.sd:.{digits}f}"
+                measured += f" ± {self.sd:{shape}}"
         return measured if self.paper is None else f"{measured} ({self.paper:.2f})"
 
 

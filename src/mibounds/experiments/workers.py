@@ -141,7 +141,7 @@ def compute(
     if backend == "loky":
         on_gpu = pick_device(config.device).startswith("cuda")
         _check_device(on_gpu, config.device)
-        jobs = jobs or (1 if on_gpu else -1)
+        jobs = jobs or (1 if on_gpu or experiment.alone else -1)
     calls = (joblib.delayed(_work)(experiment, config, group) for group in groups)
     parallel: Any = joblib.Parallel
     with (
