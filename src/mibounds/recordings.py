@@ -46,9 +46,23 @@ def record(
         graph = torch.cuda.CUDAGraph()
         for generator in generators:
             graph.register_generator_state(generator)
-        with torch.cuda.graph(graph):
+        with _own_workspace(), torch.cuda.graph(graph):
             step()
     return graph.replay
+
+
+@contextmanager
+def _own_workspace() -> Iterator[None]:
+    """Have a graph keep the scratch memory of its matrix products to itself.
+
+    Otherwise all graphs share that of the stream they are recorded on, and two of them that are
+    replayed at once write over each other's.
+    """
+    torch._C._cuda_clearCublasWorkspaces()
+    try:
+        yield
+    finally:
+        torch._C._cuda_clearCublasWorkspaces()
 
 
 def _waits(step: Callable[[], object]) -> RuntimeError | None:
