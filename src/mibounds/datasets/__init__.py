@@ -1,0 +1,26 @@
+"""Real samples: images with labels, checked, cached, and with a word on where they come from.
+
+    mnist = load("mnist", "train")  # images (60000, 28, 28) uint8, labels (60000,) int64
+    mnist.origin                    # to stand beside any result
+
+`DATASETS` names them and says whose they are; ``mibounds data`` lists, fetches and checks them.
+"""
+
+from __future__ import annotations
+
+from mibounds.datasets.blends import blend
+from mibounds.datasets.interfaces import Dataset, Images, Unavailable
+from mibounds.datasets.loaders import load
+from mibounds.datasets.reductions import reduce_by_means, reduce_by_picking
+from mibounds.datasets.sources import DATASETS
+
+__all__ = [
+    "DATASETS",
+    "Dataset",
+    "Images",
+    "Unavailable",
+    "blend",
+    "load",
+    "reduce_by_means",
+    "reduce_by_picking",
+]
