@@ -13,6 +13,7 @@ typing.TYPE_CHECKING = True
 with jaxtyping.install_import_hook("mibounds", "beartype.beartype"):
     import mibounds
     import mibounds.cli
+    import mibounds.datasets
     import mibounds.report
     import mibounds.tasks  # noqa: F401
 typing.TYPE_CHECKING = False

@@ -15,9 +15,11 @@ SOURCE = ROOT / "src" / "mibounds"
 
 # Imports go downwards: from a line to the lines above it, or within a line to what is named in it.
 ORDER = [
-    {"distributed", "sums", "plots", "files", "formats", "terminal", "eager", "recordings"},
+    {"distributed", "sums", "plots", "eager", "recordings"},
+    {"commands", "files", "formats", "terminal"},
     {"samples", "nn", "pairs", "gpu_kernels", "columns", "tables", "estimates"},
     {"conditionals", "critics", "families", "bounds", "tasks", "classical", "report"},
+    {"datasets"},
     {"densities", "copulas"},
     {"functional"},
     {"estimators"},

@@ -1,4 +1,4 @@
-"""The command line: ``mibounds estimate``, ``tasks``, ``methods``, ``reproduce``.
+"""The command line: ``mibounds estimate``, ``tasks``, ``methods``, ``reproduce``, ``data``.
 
 A command is a frozen dataclass with a method ``run``; its fields are its flags and its docstring is
 their help. A new command is one class and one line in `COMMANDS`.
@@ -16,26 +16,18 @@ import io
 import json
 import os
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union
 
 import mibounds
+from mibounds.commands import Command, Failure
 from mibounds.files import check_target, replacing
 from mibounds.tables import check_apart, read_names, read_table, select
 from mibounds.terminal import one_line_of, progress_bar, remark, say, say_table
 
 __all__ = ["COMMANDS", "main"]
-
-
-class Command(ABC):
-    """What the command line can do: flags as fields, and what to do with them."""
-
-    @abstractmethod
-    def run(self) -> None:
-        """Do it. A ValueError is taken for bad input, any other exception for a failure."""
 
 
 @dataclass(frozen=True)
@@ -311,9 +303,18 @@ class ExperimentCommand(Command):
             try:
                 text = reproduce(self.name, experiment, self.config, self.options, progress, remark)
             except Failed as error:
-                raise _Failure(str(error)) from None
+                raise Failure(str(error)) from None
         if text:
             say(text)
+
+
+@dataclass(frozen=True)
+class DataCommand(Command):
+    """List the data sets, or fetch, find and check them: mibounds data list, get, where, check."""
+
+    def run(self) -> None:
+        """Print one data set a line."""
+        _data_commands()["list"]().run()
 
 
 COMMANDS: dict[str, type[Command]] = {
@@ -321,6 +322,7 @@ COMMANDS: dict[str, type[Command]] = {
     "tasks": TasksCommand,
     "methods": MethodsCommand,
     "reproduce": ReproduceCommand,
+    "data": DataCommand,
 }
 
 
@@ -357,14 +359,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         if isinstance(error, ValueError | FileNotFoundError):
             return _fail(f"error: {error}", 2)
-        if isinstance(error, ImportError | _Failure):
+        if isinstance(error, ImportError | Failure):
             return _fail(f"error: {error}", 1)
         return _fail(f"error: {type(error).__name__}: {error}", 1)
     return 0
-
-
-class _Failure(Exception):
-    """A failure that is worded for the user already."""
 
 
 def _parse(arguments: list[str]) -> Command:
@@ -377,6 +375,8 @@ def _parse(arguments: list[str]) -> Command:
     prog, commands = "mibounds", COMMANDS
     if arguments[:1] == ["reproduce"] and arguments[1:]:
         prog, commands, arguments = "mibounds reproduce", _experiment_commands(), arguments[1:]
+    elif arguments[:1] == ["data"] and arguments[1:]:
+        prog, commands, arguments = "mibounds data", _data_commands(), arguments[1:]
     choices = tuple(
         Annotated[command, tyro.conf.subcommand(name, prefix_name=False)]
         for name, command in commands.items()
@@ -424,6 +424,12 @@ def _experiment_commands() -> dict[str, type[Command]]:
     }
 
 
+def _data_commands() -> dict[str, type[Command]]:
+    from mibounds.datasets.commands import DATA_COMMANDS
+
+    return DATA_COMMANDS
+
+
 def _fail(message: str, code: int) -> int:
     line = " ".join(message.split())
     line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
@@ -448,7 +454,7 @@ def _writing(path: str) -> Iterator[Path]:
     except Exception as error:
         if isinstance(error, ImportError):
             raise
-        raise _Failure(f"{path} could not be written: {error}") from error
+        raise Failure(f"{path} could not be written: {error}") from error
 
 
 def _check_plot(path: str) -> None:

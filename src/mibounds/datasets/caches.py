@@ -19,7 +19,15 @@ import numpy as np
 from mibounds.datasets.interfaces import Images, Split, Unavailable
 from mibounds.files import replacing
 
-__all__ = ["Damaged", "Entry", "find_cache", "read_entry", "read_images", "write_cache"]
+__all__ = [
+    "Damaged",
+    "Entry",
+    "find_cache",
+    "list_splits",
+    "read_entry",
+    "read_images",
+    "write_cache",
+]
 
 VERSION = 1
 
@@ -45,6 +53,17 @@ class Entry:
     origin: str
     source: str
     digests: Mapping[str, str]
+
+
+def list_splits(entry: Entry) -> list[Split]:
+    """The splits that a cached data set has.
+
+    Example:
+        >>> list_splits(Entry("canonical files (IDX)", "", {"test": "f514..."}))
+        ['test']
+    """
+    known: tuple[Split, ...] = ("train", "test")
+    return [split for split in known if split in entry.digests]
 
 
 def find_cache(cache: str | os.PathLike[str] | None = None) -> Path:

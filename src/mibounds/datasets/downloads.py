@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from mibounds.datasets.archives import unpack
-from mibounds.datasets.interfaces import File, Unavailable
+from mibounds.datasets.interfaces import File, Unavailable, Unreachable
 
 __all__ = ["Resume", "fetch"]
 
@@ -134,15 +134,16 @@ def fetch(
         Bytes by the path of the content.
 
     Raises:
-        Unavailable: if no mirror gives the right bytes, with what each did instead.
+        Unreachable: if no mirror gives the right bytes.
+        Unavailable: if they cannot be written.
 
     Example:
         >>> nowhere = File("usps.bz2", ("http://127.0.0.1:9/usps.bz2",), "", 0, ())
         >>> fetch(nowhere, getfixture("tmp_path"))
         Traceback (most recent call last):
         ...
-        mibounds.datasets.interfaces.Unavailable: usps.bz2 could not be fetched (127.0.0.1:9: no
-        connection); get it by other means and name its folder with --from or MIBOUNDS_DATA.
+        mibounds.datasets.interfaces.Unreachable: usps.bz2 could not be fetched (127.0.0.1:9: no
+        connection)
     """
     try:
         import pooch
@@ -152,6 +153,7 @@ def fetch(
         ) from None
     failures = []
     target, part = folder / file.name, folder / f"{file.name}.part"
+    resume: Any = Resume(part, file.size, progress)
     for url in file.urls:
         failure = ""
         for _ in range(_TRIES):
@@ -159,13 +161,7 @@ def fetch(
             stale = before or target.exists()
             try:
                 with _quiet(pooch.get_logger()):
-                    pooch.retrieve(
-                        url,
-                        file.hash or None,
-                        file.name,
-                        folder,
-                        downloader=Resume(part, file.size, progress),
-                    )
+                    pooch.retrieve(url, file.hash or None, file.name, folder, downloader=resume)
                 return read(file, target)
             except _Broken as error:
                 failure = str(error)
@@ -182,10 +178,7 @@ def fetch(
             if not again:
                 break
         failures.append(f"{urlsplit(url).netloc}: {failure}")
-    raise Unavailable(
-        f"{file.name} could not be fetched ({'; '.join(failures)}); get it by other means and "
-        "name its folder with --from or MIBOUNDS_DATA."
-    )
+    raise Unreachable(f"{file.name} could not be fetched ({'; '.join(failures)})")
 
 
 def _size(path: Path) -> int:

@@ -143,7 +143,7 @@ def read_plain(path: Path, dataset: Dataset) -> dict[str, Images]:
         >>> images = np.zeros((1, 16, 16), np.uint8)
         >>> np.savez(path, test_images=images, test_labels=np.array([3]))
         >>> read_plain(path, DATASETS["usps"])["test"].origin
-        'plain arrays of unknown content'
+        'plain arrays: unknown content'
     """
     pairs: dict[str, Pair] = {}
     try:
@@ -169,8 +169,8 @@ def read_plain(path: Path, dataset: Dataset) -> dict[str, Images]:
             images, labels = check_pair(images, labels, images.ndim)
         except ValueError as error:
             raise ValueError(f"{path.name}, {split}: {error}") from None
-        known = KNOWN.get(Images(images, labels, "").digest, "of unknown content")
-        splits[split] = Images(images, labels, f"plain arrays {known}")
+        known = KNOWN.get(Images(images, labels, "").digest, "unknown content")
+        splits[split] = Images(images, labels, f"plain arrays: {known}")
     return splits
 
 

@@ -21,6 +21,10 @@ class Unavailable(Exception):
     """Data that could not be fetched, or a cache that could not be written; worded for the user."""
 
 
+class Unreachable(Unavailable):
+    """A file that no mirror gave, with what each did instead."""
+
+
 @dataclass(frozen=True)
 class Images:
     """Images with labels, and where they come from.
@@ -141,6 +145,7 @@ class Dataset:
         shapes: of an image, one or several of (h, w) or (h, w, 3).
         licence: what its makers say about its use.
         citation: what they ask to be cited.
+        download: how much there is to fetch.
         forms: the first choice first; none for a data set that is made here.
 
     Example:
@@ -154,4 +159,5 @@ class Dataset:
     shapes: tuple[tuple[int, ...], ...]
     licence: str
     citation: str
+    download: str
     forms: tuple[Form, ...] = ()

@@ -14,7 +14,15 @@ from typing import Any
 from mibounds.datasets import blends, caches
 from mibounds.datasets.downloads import fetch
 from mibounds.datasets.folders import find_photographs, parse, read_folder
-from mibounds.datasets.interfaces import File, Form, Images, Progress, Split, Unavailable
+from mibounds.datasets.interfaces import (
+    File,
+    Form,
+    Images,
+    Progress,
+    Split,
+    Unavailable,
+    Unreachable,
+)
 from mibounds.datasets.sources import BSDS500, DATASETS
 
 __all__ = ["check_name", "load", "provide"]
@@ -52,12 +60,12 @@ def load(
         >>> np.savez(folder / "mnist.npz", train_images=images, train_labels=np.arange(3))
         >>> mnist = load("mnist", folder=folder, cache=folder / "cache")
         >>> mnist.images.shape, mnist.labels, mnist.origin
-        ((3, 28, 28), array([0, 1, 2]), 'plain arrays of unknown content')
+        ((3, 28, 28), array([0, 1, 2]), 'plain arrays: unknown content')
         >>> load("mnist", "test", folder=folder, cache=folder / "cache")
         Traceback (most recent call last):
         ...
-        ValueError: Expected a test split of mnist but there is none in plain arrays of unknown
-        content; get the whole set with: mibounds data get mnist
+        ValueError: Expected a test split of mnist but there is none (plain arrays: unknown
+        content); get the whole set with: mibounds data get mnist
     """
     check_name(name)
     if split not in ("train", "test"):
@@ -69,7 +77,7 @@ def load(
     path, entry = provide(name, folder, cache, say=warn)
     if split not in entry.digests:
         raise ValueError(
-            f"Expected a {split} split of {name} but there is none in {entry.origin}; "
+            f"Expected a {split} split of {name} but there is none ({entry.origin}); "
             f"get the whole set with: mibounds data get {name}"
         )
     try:
@@ -199,15 +207,18 @@ def _make(
         if images is None:
             raise ValueError(_absent(name, source))
         return images
-    if name == "mnist-m":
-        return _blend_fetched(root, progress)
     failures = []
-    for form in DATASETS[name].forms:
+    for form in DATASETS[name].forms or (None,):
         try:
+            if form is None:
+                return _blend_fetched(root, progress)
             return parse(form, _fetch(name, form.files, root, progress))
-        except Unavailable as error:
+        except Unreachable as error:
             failures.append(str(error))
-    raise Unavailable("; ".join(failures))
+    raise Unavailable(
+        f"{'; '.join(failures)}; get the files by other means and name their folder with --from "
+        "or MIBOUNDS_DATA."
+    )
 
 
 def _fetch(
@@ -263,14 +274,9 @@ def _blend_folder(source: Path) -> dict[str, Images] | None:
     return _blend(digits, files)
 
 
-def _splits(entry: caches.Entry) -> list[Split]:
-    known: tuple[Split, ...] = ("train", "test")
-    return [split for split in known if split in entry.digests]
-
-
 def _blend_fetched(root: Path, progress: Progress | None) -> dict[str, Images]:
     path, entry = provide("mnist", None, root, progress=progress)
-    digits = {split: caches.read_images(path, split) for split in _splits(entry)}
+    digits = {split: caches.read_images(path, split) for split in caches.list_splits(entry)}
 
     def tell(there: int) -> None:
         if progress:

@@ -52,7 +52,8 @@ DATASETS: dict[str, Dataset] = {
         sizes=(60000, 10000),
         shapes=((28, 28),),
         licence="CC BY-SA 3.0",
-        citation="LeCun, Bottou, Bengio, Haffner 1998",
+        citation="LeCun et al. 1998",
+        download="12 MB",
         forms=(
             Form(
                 title="IDX",
@@ -111,7 +112,8 @@ DATASETS: dict[str, Dataset] = {
         sizes=(7291, 2007),
         shapes=((16, 16),),
         licence="none stated",
-        citation="Hull 1994; Hastie, Tibshirani, Friedman 2009",
+        citation="Hull 1994",
+        download="2 MB",
         forms=(
             Form(
                 title="ESL form",
@@ -170,15 +172,17 @@ DATASETS: dict[str, Dataset] = {
         title="MNIST-M",
         sizes=(60000, 10000),
         shapes=((28, 28, 3),),
-        licence="those of MNIST and of BSDS500, which is for research and teaching",
-        citation="Ganin et al. 2016; Arbelaez, Maire, Fowlkes, Malik 2011",
+        licence="non-commercial research and teaching",
+        citation="Ganin et al. 2016, Arbelaez et al. 2011",
+        download="71 MB and MNIST",
     ),
     "svhn": Dataset(
         title="SVHN, cropped digits",
         sizes=(73257, 26032),
         shapes=((32, 32, 3),),
         licence="non-commercial use only",
-        citation="Netzer, Wang, Coates, Bissacco, Wu, Ng 2011",
+        citation="Netzer et al. 2011",
+        download="246 MB",
         forms=(
             Form(
                 title="MAT",
@@ -209,6 +213,7 @@ DATASETS: dict[str, Dataset] = {
         shapes=((32, 32, 3),),
         licence="none stated",
         citation="Krizhevsky 2009",
+        download="170 MB",
         forms=(
             Form(
                 title="binary",
@@ -256,8 +261,9 @@ DATASETS: dict[str, Dataset] = {
         title="STL-10, labelled part",
         sizes=(5000, 8000),
         shapes=((96, 96, 3), (32, 32, 3)),
-        licence="none stated; images from ImageNet",
-        citation="Coates, Lee, Ng 2011",
+        licence="none stated",
+        citation="Coates et al. 2011",
+        download="2.6 GB",
         forms=(
             Form(
                 title="binary",
@@ -295,7 +301,7 @@ BSDS500 = _file(
 )
 
 # What plain arrays are known to be, by `Images.digest`.
-_CANONICAL = "with the content of the canonical files"
+_CANONICAL = "the content of the canonical files"
 _MEANS = "the canonical images reduced to 32 x 32 by the means of 3 x 3 blocks"
 KNOWN: dict[str, str] = {
     "c41b322ede5b4fc991fbf5440b21cefc76cb0418e0ebf66b8f78109632b41509": _CANONICAL,  # MNIST
