@@ -185,10 +185,10 @@ def read_images(path: Path, split: Split) -> Images:
 
 def _read(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             return {name: arrays[name] for name in names}
-    except FileNotFoundError:
-        raise
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileNotFoundError(f"there is no file {str(path)!r}") from None
     except PermissionError as error:
         raise Unavailable(f"{path} cannot be read: {error.strerror}.") from None
     except (

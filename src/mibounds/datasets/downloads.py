@@ -99,6 +99,7 @@ class Resume:
         with self.part.open("r+b" if there else "wb") as stream:
             stream.truncate(there)
             stream.seek(there)
+            response.raw.enforce_content_length = False  # or what comes before a break is lost
             chunks = response.iter_content(1 << 18)
             while True:
                 try:

@@ -147,7 +147,7 @@ def read_plain(path: Path, dataset: Dataset) -> dict[str, Images]:
     """
     pairs: dict[str, Pair] = {}
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             for split in ("train", "test"):
                 if f"{split}_images" in arrays:
                     pairs[split] = arrays[f"{split}_images"], arrays[f"{split}_labels"]

@@ -70,22 +70,22 @@ def load(
     check_name(name)
     if split not in ("train", "test"):
         raise ValueError(f"Expected split to be 'train' or 'test' but got {split!r}.")
-
-    def warn(text: str) -> None:
-        warnings.warn(text, stacklevel=3)
-
-    path, entry = provide(name, folder, cache, say=warn)
+    said: list[str] = []
+    path, entry = provide(name, folder, cache, say=said.append)
     if split not in entry.digests:
         raise ValueError(
             f"Expected a {split} split of {name} but there is none ({entry.origin}); "
             f"get the whole set with: mibounds data get {name}"
         )
     try:
-        return caches.read_images(path, split)
+        images = caches.read_images(path, split)
     except caches.Damaged as error:
-        warn(f"{path} is damaged ({error}) and is made again")
-    path, _ = provide(name, folder, cache, again=True)
-    return caches.read_images(path, split)
+        said.append(f"{path} is damaged ({error}) and is made again")
+        provide(name, folder, cache, again=True)
+        images = caches.read_images(path, split)
+    for text in said:
+        warnings.warn(text, stacklevel=2)
+    return images
 
 
 def check_name(name: str) -> None:
