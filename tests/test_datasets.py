@@ -204,6 +204,7 @@ def tiny(monkeypatch):
 def cache(tmp_path, monkeypatch):
     """A cache of this test's own, and no folder of data."""
     monkeypatch.delenv("MIBOUNDS_DATA", raising=False)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("MIBOUNDS_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 

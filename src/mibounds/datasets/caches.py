@@ -74,8 +74,8 @@ def find_cache(cache: str | os.PathLike[str] | None = None) -> Path:
             one for caches of this platform.
 
     Example:
-        >>> find_cache("folder")
-        PosixPath('folder')
+        >>> find_cache("folder").name
+        'folder'
     """
     chosen = cache or os.environ.get("MIBOUNDS_CACHE")
     if chosen:

@@ -25,7 +25,7 @@ class Unreachable(Unavailable):
     """A file that no mirror gave, with what each did instead."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Images:
     """Images with labels, and where they come from.
 
