@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.delenv("MIBOUNDS_DATA", raising=False)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("MIBOUNDS_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
@@ -196,10 +198,12 @@ def test_failures_are_not_the_input_s(capfd, data, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     line = refused(capfd, "get", "usps", "--from", data, "--cache", tmp_path / "file", code=1)
     assert "cannot be written to" in line
-    monkeypatch.setitem(DATASETS, "usps", DATASETS["svhn"])
-    monkeypatch.setattr("mibounds.datasets.downloads._TIMEOUT", (0.001, 0.001))
-    line = refused(capfd, "get", "usps", code=1)
-    assert line.startswith("train_32x32.mat could not be fetched (ufldl.stanford.edu: no ")
+    (form,) = DATASETS["svhn"].forms
+    files = tuple(replace(file, urls=("http://127.0.0.1:9/",)) for file in form.files)  # nobody's
+    form = replace(form, files=files)
+    monkeypatch.setitem(DATASETS, "svhn", replace(DATASETS["svhn"], forms=(form,)))
+    line = refused(capfd, "get", "svhn", code=1)
+    assert line.startswith("train_32x32.mat could not be fetched (127.0.0.1:9: no connection); ")
 
 
 def test_the_commands_of_the_documentation(capfd, data, monkeypatch):

@@ -943,8 +943,8 @@ def test_what_was_there_before_may_be_wrong_without_a_known_size(tiny, server, c
         (["shorter"], r"has a file of \d+ bytes instead of \d+"),
         (["longer"], r"has a file of \d+ bytes instead of \d+"),
         (["more"], r"sent more than \d+ bytes"),
-        (["breaks without length"] * 3, r"broke off after \d+ of \d+ bytes"),
-        (["breaks"] * 3, r"broke off after \d+ of \d+ bytes"),
+        (["breaks without length"] * 10, r"broke off after \d+ of \d+ bytes"),
+        (["breaks"] * 10, r"broke off after \d+ of \d+ bytes"),
         (["breaks", "elsewhere"], r"sent other bytes than asked for \(bytes 0-"),
     ],
 )
@@ -963,7 +963,7 @@ def test_a_server_that_misbehaves(ways, message, tiny, server, cache):
     [
         (["wrong"], "sent a file with the wrong checksum"),
         (["shorter"], "sent a file with the wrong checksum"),
-        (["longer"] * 3, r"broke off after \d+ of \d+ bytes"),
+        (["longer"] * 10, "has no more bytes than had arrived"),
         (["breaks without length"], "sent a file with the wrong checksum"),
     ],
 )
@@ -972,6 +972,7 @@ def test_a_server_that_misbehaves_over_a_file_of_unknown_size(ways, message, tin
     server.ways["zip.train.gz"] = ways
     with pytest.raises(Unavailable, match=rf"zip.train.gz could not be .*: {message}"):
         load("usps")
+    assert len(server.asked) <= 4
     assert "usps.npz" not in names_in(cache)
 
 
@@ -1062,11 +1063,10 @@ def test_processes_that_start_together_fetch_once(tiny, server):
 def test_pooch_keeps_its_voice(tiny, server, capfd):
     import pooch
 
-    level = pooch.get_logger().level
     tiny("svhn", server=server)
     load("svhn")
     assert capfd.readouterr() == ("", "")
-    assert pooch.get_logger().level == level
+    assert pooch.get_logger().filters == []
 
 
 # --- without the extra ---------------------------------------------------------------------------

@@ -8,6 +8,7 @@ next mirror, asks for the rest of it.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ from mibounds.datasets.interfaces import File, Unavailable, Unreachable
 __all__ = ["Resume", "fetch"]
 
 _TIMEOUT = (10.0, 30.0)  # seconds to connect, and without a byte
-_TRIES = 3  # of a mirror that breaks off
+_TRIES = 10  # of a mirror that breaks off, as long as more arrives each time
 
 
 class _Broken(Exception):
@@ -156,7 +157,7 @@ def fetch(
     target, part = folder / file.name, folder / f"{file.name}.part"
     resume: Any = Resume(part, file.size, progress)
     for url in file.urls:
-        failure = ""
+        failure, afresh = "", True  # once, where what had been there before may be to blame
         for _ in range(_TRIES):
             before = _size(part)
             stale = before or target.exists()
@@ -165,23 +166,22 @@ def fetch(
                     pooch.retrieve(url, file.hash or None, file.name, folder, downloader=resume)
                 return read(file, target)
             except _Broken as error:
-                failure = str(error)
-                again = _size(part) > before or (before and not part.exists())
-            except ValueError:  # what had been there before may be to blame
-                failure = "sent a file with the wrong checksum"
-                again = stale
+                failure, stale = str(error), before and not part.exists()
+                more = _size(part) > before
+            except ValueError:
+                failure, more = "sent a file with the wrong checksum", False
                 target.unlink(missing_ok=True)
             except OSError as error:
                 raise Unavailable(
                     f"{file.name} could not be written to {folder}: {error.strerror or error}; "
                     "make room, or choose another folder with --cache or MIBOUNDS_CACHE."
                 ) from error
-            if not again:
+            if not more and not (stale and afresh):
                 break
+            afresh = afresh and not stale
         failures.append(f"{urlsplit(url).netloc}: {failure}")
-    raise Unreachable(
-        f"{file.name} could not be fetched ({'; '.join(failures) or 'no mirror known'})"
-    )
+    did = "; ".join(failures) or "no mirror known"
+    raise Unreachable(f"{file.name} could not be fetched ({did})")
 
 
 def _size(path: Path) -> int:
@@ -189,11 +189,14 @@ def _size(path: Path) -> int:
 
 
 @contextlib.contextmanager
-def _quiet(logger: Any) -> Iterator[None]:
+def _quiet(logger: logging.Logger) -> Iterator[None]:
     """pooch tells of each download on standard error, where the bar is."""
-    level = logger.level
-    logger.setLevel("ERROR")
+
+    def is_error(record: logging.LogRecord) -> bool:
+        return record.levelno >= logging.ERROR
+
+    logger.addFilter(is_error)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        logger.removeFilter(is_error)

@@ -42,10 +42,6 @@ def _file(homes: tuple[str, ...], name: str, hash: str, size: int, *contents: Co
     return File(name, tuple(home + name for home in homes), hash, size, contents)
 
 
-def _content(path: str, hash: str = "") -> Content:
-    return Content(path, hash)
-
-
 DATASETS: dict[str, Dataset] = {
     "mnist": Dataset(
         title="MNIST",
@@ -63,7 +59,7 @@ DATASETS: dict[str, Dataset] = {
                         "train-images-idx3-ubyte.gz",
                         "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873",
                         9912422,
-                        _content(
+                        Content(
                             "train-images-idx3-ubyte",
                             "sha256:ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
                         ),
@@ -73,7 +69,7 @@ DATASETS: dict[str, Dataset] = {
                         "train-labels-idx1-ubyte.gz",
                         "md5:d53e105ee54ea40749a09fcbcd1e9432",
                         28881,
-                        _content(
+                        Content(
                             "train-labels-idx1-ubyte",
                             "sha256:65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
                         ),
@@ -83,7 +79,7 @@ DATASETS: dict[str, Dataset] = {
                         "t10k-images-idx3-ubyte.gz",
                         "md5:9fb629c4189551a2d022fa330f9573f3",
                         1648877,
-                        _content(
+                        Content(
                             "t10k-images-idx3-ubyte",
                             "sha256:0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
                         ),
@@ -93,7 +89,7 @@ DATASETS: dict[str, Dataset] = {
                         "t10k-labels-idx1-ubyte.gz",
                         "md5:ec29112dd5afa0611ce80d1b7f02629c",
                         4542,
-                        _content(
+                        Content(
                             "t10k-labels-idx1-ubyte",
                             "sha256:ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
                         ),
@@ -123,7 +119,7 @@ DATASETS: dict[str, Dataset] = {
                         "zip.train.gz",
                         "",
                         0,
-                        _content(
+                        Content(
                             "zip.train",
                             "sha256:abc9f5c75b997cabe66b5d01727d5a681c69298e1641a8d37b55433a52129dc0",
                         ),
@@ -133,7 +129,7 @@ DATASETS: dict[str, Dataset] = {
                         "zip.test.gz",
                         "",
                         0,
-                        _content(
+                        Content(
                             "zip.test",
                             "sha256:6bde17b4f1cd68e0630cd2751d6495b5795d9165ab2dc4a0be8b7002b732f4cc",
                         ),
@@ -150,14 +146,14 @@ DATASETS: dict[str, Dataset] = {
                         "usps.bz2",
                         "md5:ec16c51db3855ca6c91edd34d0e9b197",
                         0,
-                        _content("usps"),
+                        Content("usps"),
                     ),
                     _file(
                         _LIBSVM,
                         "usps.t.bz2",
                         "md5:8ea070ee2aca1ac39742fdd1ef5ed118",
                         1831726,
-                        _content(
+                        Content(
                             "usps.t",
                             "sha256:3839faa29aa5f6bfa0516cdd599fae8ad59b7a3777d09f7ca971d9f1cd8b6c6b",
                         ),
@@ -192,14 +188,14 @@ DATASETS: dict[str, Dataset] = {
                         "train_32x32.mat",
                         "md5:e26dedcc434d2e4c54c9b2d4a06d8373",
                         182040794,
-                        _content("train_32x32.mat"),
+                        Content("train_32x32.mat"),
                     ),
                     _file(
                         _SVHN,
                         "test_32x32.mat",
                         "md5:eb5a983be6a315427106f1b164d9cef3",
                         64275384,
-                        _content("test_32x32.mat"),
+                        Content("test_32x32.mat"),
                     ),
                 ),
                 splits={"train": ("train_32x32.mat",), "test": ("test_32x32.mat",)},
@@ -223,27 +219,27 @@ DATASETS: dict[str, Dataset] = {
                         "cifar-10-binary.tar.gz",
                         "md5:c32a1d4ab5d03f1284b67883e8d87530",
                         170052171,
-                        _content(
+                        Content(
                             "cifar-10-batches-bin/data_batch_1.bin",
                             "md5:5dd7e06a14cb22eb9f671a540d1b7c25",
                         ),
-                        _content(
+                        Content(
                             "cifar-10-batches-bin/data_batch_2.bin",
                             "md5:5ea93a67294ea407fff1d09f752e9692",
                         ),
-                        _content(
+                        Content(
                             "cifar-10-batches-bin/data_batch_3.bin",
                             "md5:942cd6a4bcdd0dd3c604fbe906cb4421",
                         ),
-                        _content(
+                        Content(
                             "cifar-10-batches-bin/data_batch_4.bin",
                             "md5:ae636b3ba5c66a11e91e8cb52e771fcb",
                         ),
-                        _content(
+                        Content(
                             "cifar-10-batches-bin/data_batch_5.bin",
                             "md5:53f37980c15c3d472c316c40844f3f0d",
                         ),
-                        _content(
+                        Content(
                             "cifar-10-batches-bin/test_batch.bin",
                             "md5:803d5f7f4d78ea53de84dbe85f74fb6d",
                         ),
@@ -273,14 +269,10 @@ DATASETS: dict[str, Dataset] = {
                         "stl10_binary.tar.gz",
                         "md5:91f7769df0f17e558f3565bffb0c7dfb",
                         2640397119,
-                        _content(
-                            "stl10_binary/train_X.bin", "md5:918c2871b30a85fa023e0c44e0bee87f"
-                        ),
-                        _content(
-                            "stl10_binary/train_y.bin", "md5:5a34089d4802c674881badbb80307741"
-                        ),
-                        _content("stl10_binary/test_X.bin", "md5:7f263ba9f9e0b06b93213547f721ac82"),
-                        _content("stl10_binary/test_y.bin", "md5:36f9794fa4beb8a2c72628de14fa638e"),
+                        Content("stl10_binary/train_X.bin", "md5:918c2871b30a85fa023e0c44e0bee87f"),
+                        Content("stl10_binary/train_y.bin", "md5:5a34089d4802c674881badbb80307741"),
+                        Content("stl10_binary/test_X.bin", "md5:7f263ba9f9e0b06b93213547f721ac82"),
+                        Content("stl10_binary/test_y.bin", "md5:36f9794fa4beb8a2c72628de14fa638e"),
                     ),
                 ),
                 splits={
