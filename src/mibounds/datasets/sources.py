@@ -1,9 +1,10 @@
 """Where the data sets are published: files, mirrors, checksums; and whose they are.
 
-Checksums of the files are those that torchvision, TensorFlow Datasets and the homes themselves
-publish. Checksums of the contents let a file that was unpacked or packed anew be accepted: those of
-MNIST, USPS, CIFAR-10 and STL-10's labels were computed from the contents, and agree with published
-ones where there are any; those of STL-10's images are torchvision's.
+Checksums of files are published ones: torchvision's for MNIST, USPS, SVHN and STL-10, the home
+page's for CIFAR-10, and for BSDS500 the one that other projects record. Checksums of contents let a
+file be accepted that was unpacked, or packed anew. They were computed from the contents of MNIST,
+USPS, CIFAR-10's training part and STL-10's labels, and agree with published ones where there are
+any; those of STL-10's images are torchvision's, that of CIFAR-10's test part another project's.
 """
 
 from __future__ import annotations
