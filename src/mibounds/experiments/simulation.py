@@ -13,7 +13,6 @@ Reference: Cheng et al. 2020, section 4.1 and the authors' code, with 4000 steps
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -168,8 +167,6 @@ def simulate(
     kinds: dict[tuple[str, str], list[int]] = {}
     for i, cell in enumerate(cells):
         kinds.setdefault((cell.mode, cell.method), []).append(i)
-    # The GPU takes work from 8 queues unless it is told to have more before its first use.
-    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     lanes = [_Lane([cells[i] for i in own], config, device) for own in kinds.values()]
     values: list[list[Tensor]] = []
     for drawn in _draw(cells, config, device):
