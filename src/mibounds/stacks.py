@@ -130,18 +130,27 @@ class Stack:
             losses.sum(), list(self.parameters.values()), allow_unused=True, materialize_grads=True
         )
         with torch.no_grad():
-            gradient = torch.cat([g.flatten() for g in gradients])
-            # Of no dimension, so that a wider dtype does not spread.
-            rate, spread = self.rates.index_select(0, self.number).flatten().unbind()
-            self.mean.lerp_(gradient, 1 - BETAS[0])
-            self.square.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
-            scale = self.square.sqrt().div_(spread).add_(EPS)
-            self.vector.sub_(torch.div(self.mean, scale, out=scale).mul_(rate))
+            self.update(torch.cat([g.flatten() for g in gradients]))
             for name, buffer in self.buffers.items():  # where they are, for the graph
                 buffer.copy_(buffers[name])
             self.shown.index_copy_(0, self.place, shown.detach().to(self.shown.dtype)[None])
             self.number.add_(1)
             self.place.add_(1)
+
+    def update(self, gradient: Float[Tensor, " p"]) -> None:
+        """Adam, for all learners at once."""
+        # Of no dimension, so that a wider dtype does not spread.
+        rate, spread = self.rates.index_select(0, self.number).flatten().unbind()
+        self.mean.lerp_(gradient, 1 - BETAS[0])
+        self.square.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
+        scale = self.square.sqrt().div_(spread).add_(EPS)
+        self.vector.sub_(torch.div(self.mean, scale, out=scale).mul_(rate))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that a step writes and the next one reads."""
+        own = ("vector", "mean", "square", "shown", "number", "place")
+        buffers = {f"buffer {name}": buffer for name, buffer in self.buffers.items()}
+        return {name: getattr(self, name) for name in own} | buffers
 
     def record(self, required: bool) -> Callable[[], object]:
         """Record the step as a CUDA graph.
@@ -154,8 +163,7 @@ class Stack:
         """
         if self.vector.device.type != "cuda":
             return self.step
-        state = [self.vector, self.mean, self.square, self.shown, self.number, self.place]
-        replay = record(self.step, [*state, *self.buffers.values()])
+        replay = record(self.step, list(self.tensors().values()))
         if isinstance(replay, RuntimeError):
             if required:
                 raise ValueError(

@@ -10,6 +10,7 @@ from typing import Any
 from mibounds.experiments.estimation_curves import EstimationCurves
 from mibounds.experiments.estimation_quality import EstimationQuality
 from mibounds.experiments.estimation_speed import EstimationSpeed
+from mibounds.experiments.information_bottleneck import InformationBottleneck
 from mibounds.experiments.interfaces import Cell, Config, Experiment, Record
 from mibounds.experiments.minimization import Minimization
 from mibounds.experiments.runner import Failed, Options, reproduce
@@ -29,5 +30,6 @@ EXPERIMENTS: dict[str, Experiment[Any]] = {
     "estimation-curves": EstimationCurves(),
     "estimation-quality": EstimationQuality(),
     "estimation-speed": EstimationSpeed(),
+    "information-bottleneck": InformationBottleneck(),
     "minimization": Minimization(),
 }

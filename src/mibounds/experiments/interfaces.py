@@ -36,6 +36,8 @@ class Config:
         methods: some of the methods; all if left out.
         seeds: number of seeds, which are 0, 1, 2, ...
         device: cpu, cuda, or auto for a GPU where there is one.
+        checkpoints: folder for the states of long cells in flight, which go on from there; beside
+            the results if left out, and gone when they are finished.
 
     Example:
         >>> Config(seeds=3).settings
@@ -47,6 +49,7 @@ class Config:
     methods: tuple[str, ...] = ()
     seeds: int = 10
     device: str = "auto"
+    checkpoints: str = ""
 
     @property
     def settings(self) -> dict[str, Any]:

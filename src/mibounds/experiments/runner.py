@@ -10,6 +10,7 @@ import dataclasses
 import json
 import re
 import shlex
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,7 +117,9 @@ def reproduce(
     groups = [group for group in groups if group]
     command = write_command(name, experiment, config, options.quick)
     failures = []
-    outcomes = compute(experiment, config, groups, options.backend, options.scheduler, options.jobs)
+    states = Path(config.checkpoints or folder / "checkpoints")
+    kept = dataclasses.replace(config, checkpoints=str(states.absolute()))
+    outcomes = compute(experiment, kept, groups, options.backend, options.scheduler, options.jobs)
     for outcome in _follow(outcomes, groups, progress):
         if outcome.error:
             failures.append(outcome.error)
@@ -132,6 +135,7 @@ def reproduce(
     if not options.shard:
         if not failures:
             records.join(experiment.cells(config))
+            shutil.rmtree(states, ignore_errors=True)
         text = _publish(name, experiment, config, records, command)
     if failures:
         raise Failed(
