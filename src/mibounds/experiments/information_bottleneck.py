@@ -78,9 +78,9 @@ compared with the second.
 `correct` has the settings of the paper's supplement (batches of 100, a decay of 0.97 every second
 epoch, a scale of softplus(rho - 5)), and beta is chosen for every run by the error on the last
 10000 training digits, of models trained on the others for some epochs; the run itself then trains
-on all of them. `as-published` has those of the authors' code (batches of 200, a decay of 0.99, a scale
-between 0.29 and 1.39, beta = 1e-3, and a CLUB without its factor 1/2), of which only the rows of
-CLUB were public.
+on all of them. `as-published` has those of the authors' code (batches of 200, a decay of 0.99, a
+scale between 0.29 and 1.39, beta = 1e-3, and a CLUB without its factor 1/2), of which only the rows
+of CLUB were public.
 
 `none` is the same network without a bottleneck, `vub` the deep variational bottleneck of Alemi et
 al. 2017.
@@ -138,7 +138,9 @@ class InformationBottleneck(Experiment[BottleneckConfig]):
     costs = "3 seeds: minutes on a GPU, days of one core; needs MNIST (mibounds data get mnist)"
     quick: ClassVar[Mapping[str, Any]] = {
         "seeds": 2,
-        "epochs": 2,
+        "epochs": 4,
+        "lr": 3e-3,
+        "average": 0.9,
         "scan_epochs": 1,
         "holdout": 50,
         "digits": 300,
@@ -208,7 +210,7 @@ class InformationBottleneck(Experiment[BottleneckConfig]):
                 f"| {cell.mode} | {cell.method} | {cell.seed} | {found['beta']:g} | {lower} "
                 f"| {upper} | {label} |"
             )
-        origins = {row.get("origin") for record in records for row in record.rows} - {None}
+        origins = {record.rows[0].get("origin", "unknown") for record in records}
         return "\n".join([*lines, "", f"MNIST from: {'; '.join(sorted(origins))}."])
 
     def draw(
@@ -288,7 +290,8 @@ def load_digits(config: BottleneckConfig, device: str) -> Digits:
             f"Expected more than {config.holdout} + {config.batch_size} training digits for a "
             f"held-out part and a batch but got {len(parts[0])}; give --holdout less."
         )
-    return Digits(*parts, images.origin)
+    x, y, x_test, y_test = parts
+    return Digits(x, y, x_test, y_test, images.origin)
 
 
 def _scale(pixels: Tensor) -> Tensor:

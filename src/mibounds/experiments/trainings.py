@@ -63,7 +63,7 @@ class Training(Stack):
         """Adam in one sweep over memory, and the average of the weights."""
         for part, table, count in zip(self.parts, self.tables, self.counts, strict=False):
             count.add_(1)
-            torch._fused_adam_(
+            torch._fused_adam_(  # pyright: ignore[reportPrivateImportUsage]
                 [self.vector[part]],
                 [gradient[part]],
                 [self.mean[part]],
@@ -104,7 +104,8 @@ class Training(Stack):
         arrays = {name: tensor.cpu().numpy() for name, tensor in self.tensors().items()}
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary, temporary.open("wb") as file:
-            np.savez(file, **arrays, **{f"more {name}": value for name, value in more.items()})
+            arrays |= {f"more {name}": value for name, value in more.items()}
+            np.savez(file, allow_pickle=False, **arrays)
 
     @torch.no_grad()
     def load(self, path: Path) -> dict[str, np.ndarray]:
