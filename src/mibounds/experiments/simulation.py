@@ -31,6 +31,7 @@ from mibounds.tasks import CorrelatedGaussian, Mixing, SignedPower, Task, Transf
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
+AHEAD = 10  # blocks of steps that are ordered from a GPU before their end is awaited
 FAMILIES = ("gaussian", "cubic", "cubic-w")
 
 
@@ -169,14 +170,19 @@ def simulate(
         kinds.setdefault((cell.mode, cell.method), []).append(i)
     lanes = [_Lane([cells[i] for i in own], config, device) for own in kinds.values()]
     values: list[list[Tensor]] = []
+    ahead: list[_Drawn] = []  # what streams may still read
     for drawn in _draw(cells, config, device):
-        shown = [lane.take_steps(drawn, graph) for lane in lanes]
-        for lane in lanes:
-            lane.wait()
-        values.append([each.T.to("cpu", copy=True) for each in shown])
+        values.append([lane.take_steps(drawn, graph) for lane in lanes])
+        ahead.append(drawn)
+        if len(ahead) == AHEAD:
+            for lane in lanes:
+                lane.wait()
+            ahead.clear()
+    for lane in lanes:
+        lane.wait()
     out = torch.empty(len(cells), len(config.levels), config.steps)
     for own, parts in zip(kinds.values(), zip(*values, strict=True), strict=True):
-        out[own] = torch.cat(parts, 1).unflatten(1, out.shape[1:])
+        out[own] = torch.cat(parts).T.cpu().unflatten(1, out.shape[1:])
     return out
 
 
@@ -194,17 +200,17 @@ class _Lane:
         self.stream = torch.cuda.Stream() if torch.device(device).type == "cuda" else None
 
     def take_steps(self, drawn: _Drawn, graph: bool | None) -> Tensor:
-        if self.stream is None:
-            return self.stack.take_steps(drawn.batches(self.keys), graph)
         batches = drawn.batches(self.keys)
+        if self.stream is None:
+            return self.stack.take_steps(batches, graph).clone()
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
-            return self.stack.take_steps(batches, graph)
+            return self.stack.take_steps(batches, graph).clone()
 
     def wait(self) -> None:
-        """Have what follows wait for the steps."""
+        """Wait until the steps that were ordered are taken."""
         if self.stream is not None:
-            torch.cuda.current_stream().wait_stream(self.stream)
+            self.stream.synchronize()
 
 
 class _Learner(nn.Module):
