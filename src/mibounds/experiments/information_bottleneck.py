@@ -49,11 +49,12 @@ LEARNED: dict[str, Any] = {
     "vclub": CLUB,
     "vclub_sample": CLUBSample,
 }
+VARIATIONAL = ("vclub", "vclub_sample")
 CORRECT = ("none", "nwj", "mine", "infonce", "vub", "l1out", "club", "club_sample",
            "vclub", "vclub_sample")  # fmt: skip
 AS_PUBLISHED = ("club", "club_sample", "vclub", "vclub_sample")  # of the others no code was public
 SIDE, CLASSES = 28, 10
-JITTER = 0.3  # noise that the published conditional sees its inputs through
+JITTER = 0.3  # noise through which the variational conditional sees its inputs when it learns
 EVERY = 20  # epochs between two states on disk
 PLANE = 2000  # test digits by which the information plane is measured
 POINTS = (1, 2, 5, 10, 20, 50, 100, 150, 200)  # epochs after which that is done
@@ -83,7 +84,8 @@ scale between 0.29 and 1.39, beta = 1e-3, and a CLUB without its factor 1/2), of
 of CLUB were public.
 
 `none` is the same network without a bottleneck, `vub` the deep variational bottleneck of Alemi et
-al. 2017.
+al. 2017. The lower bounds (NWJ, MINE, InfoNCE) count only while they are above zero: below, an
+encoder that minimises them fools the critic instead, and NWJ runs away.
 """
 
 
@@ -204,7 +206,8 @@ class InformationBottleneck(Experiment[BottleneckConfig]):
         ]
         for record in records:
             found = {row["metric"]: row["value"] for row in record.rows}
-            lower, upper, label = (f"{found[k][-1]:.2f}" for k in ("x_lower", "x_upper", "y"))
+            ends = [found[k][-1] for k in ("x_lower", "x_upper", "y")]
+            lower, upper, label = ("not finite" if v is None else f"{v:.4g}" for v in ends)
             cell = record.cell
             lines.append(
                 f"| {cell.mode} | {cell.method} | {cell.seed} | {found['beta']:g} | {lower} "
@@ -231,7 +234,8 @@ class InformationBottleneck(Experiment[BottleneckConfig]):
                 first = record.cell.seed == min(r.cell.seed for r in own)
                 style = {"color": colours[record.cell.method], "lw": 1.0, "alpha": 0.8}
                 style["label"] = record.cell.method if first else None
-                plane.plot(found["x_upper"], found["y"], marker=".", **style)
+                nats = [np.array(found[k], float) for k in ("x_upper", "y")]
+                plane.plot(*nats, marker=".", **style)
                 error.plot(range(1, 1 + len(found["curve"])), found["curve"], **style)
             plane.set(xlabel="I(x; z) at most, nats", ylabel="I(y; z) at least, nats", xscale="log")
             error.set(xlabel="epoch", ylabel="test error, %", yscale="log")
@@ -327,10 +331,9 @@ class Bottleneck(nn.Module):
         self.encoder = MLP(SIDE**2, (config.hidden, config.hidden), 2 * config.width)
         self.decoder = nn.Linear(config.width, CLASSES)
         self.estimator = None
-        if self.published and method in LEARNED:
-            q = PublishedConditional(SIDE**2, config.width, config.estimator_hidden)
-            options = {"negatives": "all"} if method == "vclub" else {"draw": "permutation"}
-            self.estimator = LEARNED[method](conditional=q, **options)
+        if method in VARIATIONAL:
+            q = PaperConditional(SIDE**2, config.width, config.estimator_hidden)
+            self.estimator = LEARNED[method](conditional=q)
         elif method in LEARNED:
             self.estimator = LEARNED[method](SIDE**2, config.width, config.estimator_hidden)
 
@@ -371,8 +374,7 @@ class Bottleneck(nn.Module):
         index = _cycle(uniform)[:, None]
         twice = 2.0 if self.published else 1.0  # as published without the 1/2 of the density
         if self.method == "club":
-            negatives = "all" if self.published else "others"
-            return twice * functional.club(p, z, negatives=negatives)
+            return twice * functional.club(p, z)
         if self.method == "club_sample":
             return twice * functional.club_sample(p, z, index=index)
         if self.method == "l1out":
@@ -382,11 +384,13 @@ class Bottleneck(nn.Module):
         assert self.estimator is not None
         frozen = {name: w.detach() for name, w in self.estimator.named_parameters()}
         sampled = {"index": index} if self.method == "vclub_sample" else {}
-        return twice * functional_call(self.estimator, frozen, (x, z), sampled)
+        value = functional_call(self.estimator, frozen, (x, z), sampled)
+        # Below zero a lower bound says nothing more: to push it on would be to fool the critic.
+        return twice * value if self.method in VARIATIONAL else value.clamp_min(0.0)
 
 
-class PublishedConditional(nn.Module):
-    """q(z|x) of the authors' code: ELU units, a log-variance within ±2.
+class PaperConditional(nn.Module):
+    """q(z|x) of the variational forms, as the authors have it: ELU units, a log-variance within ±2.
 
     Args:
         x_dim: columns of x.
@@ -394,7 +398,7 @@ class PublishedConditional(nn.Module):
         hidden: units of each of the two networks.
 
     Example:
-        >>> q = PublishedConditional(6, 2, 4)(torch.zeros(5, 6))
+        >>> q = PaperConditional(6, 2, 4)(torch.zeros(5, 6))
         >>> bool((q.variance.log().abs() <= 2).all())
         True
     """
@@ -505,7 +509,7 @@ class _Lane:
             average=config.average,
             estimator_rate=1.0 if published else config.estimator_rate,
         )
-        self.jittered = published and self.model.estimator is not None
+        self.jittered = runs[0].cell.method in VARIATIONAL
         self.points = sorted({min(p, epochs) for p in POINTS})
         self.found: dict[str, list[Tensor]] = {"curve": [], "x_lower": [], "x_upper": [], "y": []}
         self.stream = torch.cuda.Stream() if self.device.type == "cuda" else None

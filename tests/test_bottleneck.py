@@ -1,0 +1,231 @@
+"""The information bottleneck: the bounds in it, resumed training, the command."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import mibounds as mb
+from mibounds.experiments import EXPERIMENTS, Cell
+from mibounds.experiments import information_bottleneck as ib
+
+pytest.importorskip("pooch")
+
+CONFIG = ib.BottleneckConfig(
+    seeds=2, epochs=3, scan_epochs=2, batch_size=20, lr=3e-3, average=0.9, holdout=40, samples=2,
+    hidden=16, width=4, estimator_hidden=8,
+)  # fmt: skip
+
+
+@pytest.fixture
+def digits():
+    """Ten blurred prototypes with noise, as bytes."""
+    g = torch.Generator().manual_seed(0)
+    prototypes = 255 * (torch.rand(10, 784, generator=g) < 0.2)
+    labels = torch.arange(240) % 10
+    noise = 60 * torch.randn(240, 784, generator=g)
+    images = (prototypes[labels] + noise).clamp(0, 255).to(torch.uint8)
+    return ib.Digits(images[:160], labels[:160], images[160:], labels[160:], "made up")
+
+
+def runs(*methods, mode="correct", seeds=(0, 1), beta=1e-3):
+    return [ib.Run(Cell(mode, "mnist", m, seed), beta) for m in methods for seed in seeds]
+
+
+def same(a, b):
+    assert a.keys() == b.keys()
+    for name in a:
+        np.testing.assert_allclose(a[name], b[name], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("mode", "method"),
+    [("correct", m) for m in ib.CORRECT] + [("as-published", m) for m in ib.AS_PUBLISHED],
+)
+def test_every_bound_trains(mode, method, digits):
+    some = runs(method, mode=mode, beta=1e-6)  # few digits, few steps, and I(x; z) is large
+    outcomes = ib.train(replace(CONFIG, epochs=8), some, digits, 8)
+    for outcome in outcomes:
+        assert len(outcome["curve"]) == 8
+        assert outcome["curve"][-1] < 60 < outcome["curve"][0] + 1  # chance is 90
+        assert outcome["y"][-1] > 0.3
+        assert outcome["x_lower"][-1] <= outcome["x_upper"][-1] + 1e-4
+    assert outcomes[0]["curve"] != outcomes[1]["curve"]
+
+
+def test_side_by_side_is_one_at_a_time(digits):
+    some = runs("club", "vclub_sample", "nwj")
+    together = ib.train(CONFIG, some, digits, 3)
+    for run, outcome in zip(some, together, strict=True):
+        (alone,) = ib.train(CONFIG, [run], digits, 3)
+        same(alone, outcome)
+
+
+def model(method, mode="correct"):
+    torch.manual_seed(0)
+    return ib.Bottleneck(mode, method, 0.5, CONFIG)
+
+
+def test_the_bounds_are_those_of_the_library():
+    torch.manual_seed(1)
+    x, uniform = torch.randn(12, 784), torch.rand(12)
+    for method in ("club", "l1out", "vub", "club_sample"):
+        m = model(method)
+        p = m.encode(x)
+        z = p.sample()
+        value = m.information(p, x, z, uniform)
+        if method == "vub":
+            expected = mb.vub(p)
+        elif method == "club_sample":
+            expected = mb.club_sample(p, z, index=ib._cycle(uniform)[:, None])
+        else:
+            expected = getattr(mb, method)(p, z)
+        torch.testing.assert_close(value, expected)
+        if method == "club":
+            published = model(method, "as-published")
+            p = published.encode(x)
+            twice = published.information(p, x, z, uniform)
+            torch.testing.assert_close(twice, 2 * mb.club(p, z))
+
+
+@pytest.mark.parametrize("method", ["vclub", "mine"])
+def test_the_encoder_alone_minimises_and_the_estimator_alone_learns(method):
+    torch.manual_seed(1)
+    m = model(method)
+    x, noise, uniform = torch.randn(12, 784), torch.randn(12, 4), torch.rand(12)
+    p = m.encode(x)
+    m.information(p, x, p.mean + p.stddev * noise, uniform).backward()
+    assert all(w.grad is None for w in m.estimator.parameters())
+    m.zero_grad()
+    pixels, labels = (255 * torch.rand(12, 784)).to(torch.uint8), torch.arange(12) % 10
+    loss, entropy, _ = m(pixels, labels, noise, uniform)
+    loss.backward()
+    learnt = [w.grad.clone() for w in m.estimator.parameters()]
+    m.zero_grad()
+    x = ib._scale(pixels)
+    z = m.encode(x).mean + m.encode(x).stddev * noise
+    m.estimator.learning_loss(x, z.detach()).backward()
+    for mine, w in zip(learnt, m.estimator.parameters(), strict=True):
+        torch.testing.assert_close(mine, w.grad, rtol=1e-3, atol=1e-5)
+    assert entropy.item() < loss.item() + 100
+
+
+def test_a_lower_bound_below_zero_pulls_no_more():
+    m = model("nwj")
+    x = torch.randn(12, 784)
+    p = m.encode(x)
+    with torch.no_grad():
+        m.estimator.critic.head.offset.add_(-50.0)  # scores so low that the bound is below zero
+    z = p.rsample()
+    z.retain_grad()
+    value = m.information(p, x, z, torch.rand(12))
+    value.backward()
+    assert value.item() == 0
+    assert z.grad.abs().max().item() == 0
+
+
+def test_interrupted_training_goes_on(digits, tmp_path, monkeypatch):
+    monkeypatch.setattr(ib, "EVERY", 2)
+    config = replace(CONFIG, checkpoints=str(tmp_path))
+    some = runs("club", "mine")
+    whole = ib.train(CONFIG, some, digits, 5)
+    test = ib._Lane.test
+
+    def break_off(lane):
+        test(lane)
+        if lane.epoch == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(ib._Lane, "test", break_off)
+    with pytest.raises(KeyboardInterrupt):
+        ib.train(config, some, digits, 5)
+    assert len(list(tmp_path.iterdir())) == 2
+    seen = []
+    monkeypatch.setattr(ib._Lane, "test", lambda lane: (seen.append(lane.epoch), test(lane)))
+    resumed = ib.train(config, some, digits, 5)
+    assert min(seen) == 2
+    for a, b in zip(whole, resumed, strict=True):
+        assert a == b
+
+
+def test_states_are_read_without_executing_them(digits, tmp_path):
+    config = replace(CONFIG, checkpoints=str(tmp_path))
+    lane = ib._Lane(config, runs("none"), digits, 3)
+    lane.test()
+    lane._save(lane.path)
+    arrays = dict(np.load(lane.path))
+    arrays["vector"] = np.array([{"a": 1}], object)
+    np.savez(lane.path, **arrays)
+    with pytest.raises(ValueError, match="allow_pickle"):
+        ib._Lane(config, runs("none"), digits, 3)
+
+
+def test_beta_is_chosen_without_the_test_digits(digits, monkeypatch):
+    seen = []
+
+    def train(config, some, given, epochs):
+        seen.append((given, epochs))
+        return [{"curve": [{1e-4: 3.0, 1e-3: 2.0, 1e-2: 5.0}[run.beta]]} for run in some]
+
+    monkeypatch.setattr(ib, "train", train)
+    cells = [run.cell for run in runs("none", "club", seeds=(0,))]
+    cells += [run.cell for run in runs("club", mode="as-published", seeds=(0,))]
+    assert ib.choose_betas(CONFIG, cells, digits) == [0.0, 1e-3, 1e-3]
+    ((given, epochs),) = seen
+    assert epochs == 2
+    assert torch.equal(given.x, digits.x[:-40])
+    assert torch.equal(given.x_test, digits.x[-40:])
+
+
+@pytest.mark.parametrize("holdout", [0, 160])
+def test_a_part_to_hold_out_is_needed(digits, holdout):
+    with pytest.raises(ValueError, match=f"--holdout between 1 and 159 but got {holdout}"):
+        digits.split(holdout)
+
+
+def test_published_cells_are_those_whose_code_was_public():
+    cells = EXPERIMENTS["information-bottleneck"].cells(CONFIG)
+    published = {cell.method for cell in cells if cell.mode == "as-published"}
+    assert published == {"club", "club_sample", "vclub", "vclub_sample"}
+    assert len({cell.method for cell in cells if cell.mode == "correct"}) == 10
+
+
+def test_quick_through_the_command(digits, tmp_path):
+    images = torch.cat([digits.x, digits.x_test])
+    labels = torch.cat([digits.y, digits.y_test])
+    arrays = {}
+    for split in ("train", "test"):
+        arrays[f"{split}_images"] = images.view(-1, 28, 28).repeat(2, 1, 1)[:300].numpy()
+        arrays[f"{split}_labels"] = labels.repeat(2)[:300].numpy()
+    np.savez(tmp_path / "mnist.npz", **arrays)
+    command = [sys.executable, "-m", "mibounds", "reproduce", "information-bottleneck", "--quick",
+               "--jobs", "1", "--out", str(tmp_path / "out")]  # fmt: skip
+    environment = {
+        **os.environ,
+        "MIBOUNDS_DATA": str(tmp_path),
+        "MIBOUNDS_CACHE": str(tmp_path / "cache"),
+    }
+    result = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=environment, timeout=120
+    )
+    assert result.returncode == 0, result.stderr
+    folder = tmp_path / "out" / "information-bottleneck"
+    summary = json.loads((folder / "summary.json").read_text())
+    seen = {(e["mode"], e["method"], e["metric"]) for e in summary}
+    assert len(seen) == (10 + 4) * 2
+    assert {e["task"] for e in summary} == {"mnist"}
+    (club,) = (
+        e
+        for e in summary
+        if (e["mode"], e["method"], e["metric"]) == ("correct", "club", "error_oracle")
+    )
+    assert club["paper"] == 1.12
+    assert club["seeds"] == 2
+    assert "plain arrays: unknown content" in result.stdout
+    assert not (folder / "checkpoints").exists()
+    assert (folder / "information-bottleneck-correct.svg").exists()
