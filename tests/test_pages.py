@@ -1,0 +1,61 @@
+"""The numbers on the pages are those of the committed results."""
+
+import json
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
+
+
+def lines_of(page):
+    text = (ROOT / "docs" / page).read_text()
+    return [line for line in text.splitlines() if line.startswith("| ")]
+
+
+def cells(line):
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_the_simulation_study():
+    summary = json.loads((RESULTS / "estimation-quality" / "summary.json").read_text())
+    found = {(e["mode"], e["method"], e["task"], e["metric"]): e for e in summary}
+    table = (RESULTS / "estimation-quality" / "table.md").read_text().splitlines()
+    speed = json.loads((RESULTS / "bench" / "seeds_cpu.json").read_text())["rows"]
+    ratios = {(row["mode"], row["method"]): f"{row['ratio']:.1f} x" for row in speed}
+    checked = 0
+    head = []
+    for line in lines_of("simulation.md"):
+        row = cells(line)
+        if row[0] in ("method", "task"):
+            head = row
+        elif head[0] == "task":  # against the floor
+            assert line in table
+            checked += 1
+        elif head[1] == "mode":
+            for task, text in zip(head[2:], row[2:], strict=True):
+                each = found[row[1], row[0], task, "mse"]
+                paper = f" ({each['paper']:g})" if row[1] == "as-published" else ""
+                assert text == f"{each['mean']:.2f}{paper}"
+                assert each["seeds"] == 10
+                checked += 1
+        else:
+            for mode, text in zip(head[1:], row[1:], strict=True):
+                assert text == ratios.get((mode, row[0]), "")
+                checked += 1
+    assert checked == 15 + 15 * 4 + 15 * 2
+
+
+def test_the_best_estimator_is_within_twice_the_floor():
+    """In all ten cells of the paper, over ten seeds."""
+    text = (RESULTS / "estimation-quality" / "table.md").read_text()
+    start = text.index("against the floor")
+    rows = [cells(line) for line in text[start:].splitlines() if line.startswith("| ")]
+    ratios = {row[0]: float(row[3]) for row in rows if row[0] != "task" and row[4]}
+    assert len(ratios) == 10
+    assert max(ratios.values()) <= 2
+
+
+def test_figures_are_there():
+    for figure in (ROOT / "docs" / "figures").iterdir():
+        assert figure.resolve().is_relative_to(RESULTS)
+        assert figure.exists()
