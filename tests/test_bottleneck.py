@@ -11,8 +11,9 @@ import pytest
 import torch
 
 import mibounds as mb
-from mibounds.experiments import EXPERIMENTS, Cell
+from mibounds.experiments import EXPERIMENTS, Cell, bottlenecks
 from mibounds.experiments import information_bottleneck as ib
+from mibounds.experiments.trainings import cycle
 
 pytest.importorskip("pooch")
 
@@ -52,7 +53,7 @@ def test_every_bound_trains(mode, method, digits):
     outcomes = ib.train(replace(CONFIG, epochs=8), some, digits, 8)
     for outcome in outcomes:
         assert len(outcome["curve"]) == 8
-        assert outcome["curve"][-1] < 60 < outcome["curve"][0] + 1  # chance is 90
+        assert outcome["curve"][-1] < min(60, outcome["curve"][0])  # chance is 90
         assert outcome["y"][-1] > 0.3
         assert outcome["x_lower"][-1] <= outcome["x_upper"][-1] + 1e-4
     assert outcomes[0]["curve"] != outcomes[1]["curve"]
@@ -68,7 +69,7 @@ def test_side_by_side_is_one_at_a_time(digits):
 
 def model(method, mode="correct"):
     torch.manual_seed(0)
-    return ib.Bottleneck(mode, method, 0.5, CONFIG)
+    return bottlenecks.Bottleneck(mode, method, 0.5, 16, 4, 8)
 
 
 def test_the_bounds_are_those_of_the_library():
@@ -82,7 +83,7 @@ def test_the_bounds_are_those_of_the_library():
         if method == "vub":
             expected = mb.vub(p)
         elif method == "club_sample":
-            expected = mb.club_sample(p, z, index=ib._cycle(uniform)[:, None])
+            expected = mb.club_sample(p, z, index=cycle(uniform)[:, None])
         else:
             expected = getattr(mb, method)(p, z)
         torch.testing.assert_close(value, expected)
@@ -107,7 +108,7 @@ def test_the_encoder_alone_minimises_and_the_estimator_alone_learns(method):
     loss.backward()
     learnt = [w.grad.clone() for w in m.estimator.parameters()]
     m.zero_grad()
-    x = ib._scale(pixels)
+    x = bottlenecks.scale_pixels(pixels)
     z = m.encode(x).mean + m.encode(x).stddev * noise
     m.estimator.learning_loss(x, z.detach()).backward()
     for mine, w in zip(learnt, m.estimator.parameters(), strict=True):

@@ -31,31 +31,26 @@ from torch.nn import functional as F
 from mibounds import bounds, functional
 from mibounds.conditionals import diagonal
 from mibounds.densities import log_prob_pairs
-from mibounds.estimators import CLUB, MINE, NWJ, CLUBSample, InfoNCE
+from mibounds.experiments.bottlenecks import (
+    CLASSES,
+    PIXELS,
+    VARIATIONAL,
+    Bottleneck,
+    scale_pixels,
+)
 from mibounds.experiments.interfaces import Cell, Config, Experiment, Record
 from mibounds.experiments.summaries import Row, Summary
 from mibounds.experiments.trainings import Training
 from mibounds.experiments.workers import pick_device
-from mibounds.nn import MLP
 from mibounds.stacks import BLOCK
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LEARNED: dict[str, Any] = {
-    "nwj": NWJ,
-    "mine": MINE,
-    "infonce": InfoNCE,
-    "vclub": CLUB,
-    "vclub_sample": CLUBSample,
-}
-VARIATIONAL = ("vclub", "vclub_sample")
 CORRECT = ("none", "nwj", "mine", "infonce", "vub", "l1out", "club", "club_sample",
            "vclub", "vclub_sample")  # fmt: skip
 AS_PUBLISHED = ("club", "club_sample", "vclub", "vclub_sample")  # of the others no code was public
-SIDE, CLASSES = 28, 10
-JITTER = 0.3  # noise through which the variational conditional sees its inputs when it learns
-EVERY = 20  # epochs between two states on disk
+EVERY = 50  # epochs between two states on disk
 PLANE = 2000  # test digits by which the information plane is measured
 POINTS = (1, 2, 5, 10, 20, 50, 100, 150, 200)  # epochs after which that is done
 
@@ -287,7 +282,7 @@ def load_digits(config: BottleneckConfig, device: str) -> Digits:
     for split in ("train", "test"):
         images = load("mnist", split)
         count = config.digits or len(images.images)
-        flat = torch.from_numpy(images.images[:count].reshape(-1, SIDE * SIDE).copy())
+        flat = torch.from_numpy(images.images[:count].reshape(-1, PIXELS).copy())
         parts += [flat.to(device), torch.from_numpy(images.labels[:count].copy()).to(device)]
     if len(parts[0]) - config.holdout < config.batch_size:
         raise ValueError(
@@ -296,128 +291,6 @@ def load_digits(config: BottleneckConfig, device: str) -> Digits:
         )
     x, y, x_test, y_test = parts
     return Digits(x, y, x_test, y_test, images.origin)
-
-
-def _scale(pixels: Tensor) -> Tensor:
-    return pixels.float() / 127.5 - 1
-
-
-# --- the model -----------------------------------------------------------------------------------
-
-
-class Bottleneck(nn.Module):
-    """Encoder, classifier, and the bound on I(x; z).
-
-    Args:
-        mode: "as-published" or "correct".
-        method: which bound.
-        beta: its weight.
-        config: the sizes.
-
-    Example:
-        >>> config = BottleneckConfig(hidden=8, width=4, estimator_hidden=4)
-        >>> model = Bottleneck("correct", "club", 1e-3, config)
-        >>> p = model.encode(torch.randn(5, 784))
-        >>> p.batch_shape, p.event_shape
-        (torch.Size([5]), torch.Size([4]))
-    """
-
-    beta: Tensor
-
-    def __init__(self, mode: str, method: str, beta: float, config: BottleneckConfig):
-        super().__init__()
-        self.published, self.method = mode == "as-published", method
-        self.register_buffer("beta", torch.tensor(beta))
-        self.encoder = MLP(SIDE**2, (config.hidden, config.hidden), 2 * config.width)
-        self.decoder = nn.Linear(config.width, CLASSES)
-        self.estimator = None
-        if method in VARIATIONAL:
-            q = PaperConditional(SIDE**2, config.width, config.estimator_hidden)
-            self.estimator = LEARNED[method](conditional=q)
-        elif method in LEARNED:
-            self.estimator = LEARNED[method](SIDE**2, config.width, config.estimator_hidden)
-
-    def encode(self, x: Tensor) -> torch.distributions.Independent:
-        """p(z|x)."""
-        return self._code(self.encoder(x))
-
-    def _code(self, raw: Tensor) -> torch.distributions.Independent:
-        mean, rho = raw.chunk(2, -1)
-        rho = rho.clamp(-1.1, 1.1) if self.published else rho - 5
-        return diagonal(mean, F.softplus(rho))
-
-    def forward(
-        self,
-        x: Tensor,
-        labels: Tensor,
-        noise: Tensor,
-        uniform: Tensor,
-        jitter: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Loss of a step, the cross-entropy in it, and the buffers after it."""
-        x = _scale(x)
-        p = self.encode(x)
-        z = torch.addcmul(p.mean, p.stddev, noise)
-        entropy = F.cross_entropy(self.decoder(z), labels)
-        loss = entropy
-        if self.method != "none":
-            loss = loss + self.beta * self.information(p, x, z, uniform)
-        if self.estimator is not None:
-            seen = x if jitter is None else x + JITTER * jitter
-            loss = loss + self.estimator.learning_loss(seen, z.detach())
-        return loss, entropy.detach(), dict(self.named_buffers())
-
-    def information(
-        self, p: torch.distributions.Independent, x: Tensor, z: Tensor, uniform: Tensor
-    ) -> Tensor:
-        """The bound on I(x; z), for the encoder alone to minimise."""
-        index = _cycle(uniform)[:, None]
-        twice = 2.0 if self.published else 1.0  # as published without the 1/2 of the density
-        if self.method == "club":
-            return twice * functional.club(p, z)
-        if self.method == "club_sample":
-            return twice * functional.club_sample(p, z, index=index)
-        if self.method == "l1out":
-            return functional.l1out(p, z)
-        if self.method == "vub":
-            return functional.vub(p)
-        assert self.estimator is not None
-        frozen = {name: w.detach() for name, w in self.estimator.named_parameters()}
-        sampled = {"index": index} if self.method == "vclub_sample" else {}
-        value = functional_call(self.estimator, frozen, (x, z), sampled)
-        # Below zero a lower bound says nothing more: to push it on would be to fool the critic.
-        return twice * value if self.method in VARIATIONAL else value.clamp_min(0.0)
-
-
-class PaperConditional(nn.Module):
-    """q(z|x) of the variational forms, as the authors have it: ELU units, a log-variance within ±2.
-
-    Args:
-        x_dim: columns of x.
-        y_dim: columns of y.
-        hidden: units of each of the two networks.
-
-    Example:
-        >>> q = PaperConditional(6, 2, 4)(torch.zeros(5, 6))
-        >>> bool((q.variance.log().abs() <= 2).all())
-        True
-    """
-
-    def __init__(self, x_dim: int, y_dim: int, hidden: int):
-        super().__init__()
-        self.mean, self.log_variance = (
-            nn.Sequential(nn.Linear(x_dim, hidden), nn.ELU(), nn.Linear(hidden, y_dim))
-            for _ in range(2)
-        )
-
-    def forward(self, x: Tensor) -> torch.distributions.Independent:
-        return diagonal(self.mean(x), self.log_variance(x).tanh().exp())
-
-
-def _cycle(uniform: Tensor) -> Tensor:
-    """Negatives along a random cycle: none is the own one."""
-    order = uniform.argsort()
-    return torch.empty_like(order).scatter(0, order, order.roll(-1))
 
 
 # --- training ------------------------------------------------------------------------------------
@@ -498,7 +371,8 @@ class _Lane:
         with torch.random.fork_rng(devices=[]):
             for run in runs:
                 torch.manual_seed(run.cell.seed)
-                model = Bottleneck(run.cell.mode, run.cell.method, run.beta, config)
+                sizes = config.hidden, config.width, config.estimator_hidden
+                model = Bottleneck(run.cell.mode, run.cell.method, run.beta, *sizes)
                 models.append(model.to(self.device))
         self.model = models[0]
         self.training = Training(
@@ -544,7 +418,7 @@ class _Lane:
                 uniform = torch.rand(shape, generator=g, device=self.device)
                 drawn[seed] = orders[seed][span].view(shape), noise, uniform
                 if self.jittered:
-                    size = *shape, SIDE**2
+                    size = *shape, PIXELS
                     drawn[seed] += (torch.randn(size, generator=g, device=self.device),)
             parts = zip(*(drawn[run.cell.seed] for run in self.runs), strict=True)
             yield tuple(torch.stack(part, 1) for part in parts)
@@ -563,37 +437,37 @@ class _Lane:
         """Errors on the test digits, by averaged weights; and sometimes the information plane."""
         with self._aside():
             self.epoch += 1
-            x = _scale(self.digits.x_test)
+            x = scale_pixels(self.digits.x_test)
             raw = self._averaged("encoder.", self.model.encoder, x)
-            p = self.model._code(raw)
+            mean, scale = self.model.code(raw)
             g = torch.Generator(self.device).manual_seed(self.epoch)
             total = torch.zeros((), device=self.device)
             for _ in range(self.config.samples):
-                noise = torch.randn(p.mean.shape[1:], generator=g, device=self.device)
-                z = torch.addcmul(p.mean, p.stddev, noise)
+                noise = torch.randn(mean.shape[1:], generator=g, device=self.device)
+                z = torch.addcmul(mean, scale, noise)
                 total = total + self._decode(z).softmax(-1)
             wrong = total.argmax(-1) != self.digits.y_test
             self.found["curve"].append(100 * wrong.float().mean(-1))
             if self.epoch in self.points:
-                self._measure(p, g)
+                self._measure(mean, scale, g)
         if self.path is not None and self.epoch % EVERY == 0:
             self._save(self.path)
 
-    def _measure(self, p: torch.distributions.Independent, g: torch.Generator) -> None:
+    def _measure(self, mean: Tensor, scale: Tensor, g: torch.Generator) -> None:
         count = min(PLANE, len(self.digits.y_test))
         labels = self.digits.y_test[:count]
         frequencies = labels.bincount(minlength=CLASSES) / count
         entropy = torch.special.entr(frequencies).sum()
-        means, deviations = p.mean[:, :count], p.stddev[:, :count]
+        means, scales = mean[:, :count], scale[:, :count]
         z = torch.addcmul(
             means,
-            deviations,
+            scales,
             torch.randn(means.shape[1:], generator=g, device=self.device),
         )
         logits = self._decode(z)
         lower, upper, label = [], [], []
-        for mean, deviation, code, each in zip(means, deviations, z, logits, strict=True):
-            own = diagonal(mean, deviation)
+        for one_mean, one_scale, code, each in zip(means, scales, z, logits, strict=True):
+            own = diagonal(one_mean, one_scale)
             pairs = log_prob_pairs(own, code)
             lower.append(bounds.infonce(pairs.T))
             upper.append(functional.l1out(own, code))

@@ -25,6 +25,7 @@ from mibounds.copulas import Copula
 from mibounds.estimators import ESTIMATORS, CLUBSample, DoE
 from mibounds.experiments.as_published import AS_PUBLISHED, AsPublishedMINE
 from mibounds.experiments.interfaces import Cell, Config
+from mibounds.experiments.trainings import cycle
 from mibounds.stacks import BLOCK, Stack
 from mibounds.tasks import CorrelatedGaussian, Mixing, SignedPower, Task, Transformed
 
@@ -246,10 +247,7 @@ def _uniform(noise: Float[Tensor, " n"]) -> Int[Tensor, " n"]:
 
 def _index(estimator: CLUBSample, noise: Float[Tensor, " n"]) -> Int[Tensor, " n"]:
     """The negatives that sampled CLUB would draw, from numbers in [0, 1)."""
-    order = noise.argsort()
-    if estimator.draw == "permutation":
-        return order
-    return torch.empty_like(order).scatter(0, order, order.roll(-1))  # a cycle
+    return noise.argsort() if estimator.draw == "permutation" else cycle(noise)
 
 
 class _Drawn:

@@ -19,7 +19,7 @@ from mibounds.files import replacing
 from mibounds.stacks import EPS, Stack
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Float, Int
 
 ESTIMATOR = "estimator."  # parameters of this name have their own rate
 
@@ -119,3 +119,14 @@ class Training(Stack):
                 tensor.copy_(torch.from_numpy(arrays[name]))
             more = [name for name in arrays.files if name.startswith("more ")]
             return {name.removeprefix("more "): arrays[name] for name in more}
+
+
+def cycle(noise: Float[Tensor, " n"]) -> Int[Tensor, " n"]:
+    """Negatives along a random cycle, from numbers in [0, 1): none is the own one.
+
+    Example:
+        >>> cycle(torch.tensor([0.7, 0.1, 0.4]))
+        tensor([1, 2, 0])
+    """
+    order = noise.argsort()
+    return torch.empty_like(order).scatter(0, order, order.roll(-1))

@@ -1,0 +1,160 @@
+"""The model of the information bottleneck: a stochastic encoder, a classifier, and a bound."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Independent
+from torch.func import functional_call
+from torch.nn import functional as F
+
+from mibounds import functional
+from mibounds.conditionals import diagonal
+from mibounds.estimators import CLUB, MINE, NWJ, CLUBSample, InfoNCE
+from mibounds.experiments.trainings import cycle
+from mibounds.nn import MLP
+
+PIXELS, CLASSES = 28 * 28, 10
+JITTER = 0.3  # noise through which the variational conditional sees its inputs when it learns
+LEARNED: dict[str, Any] = {
+    "nwj": NWJ,
+    "mine": MINE,
+    "infonce": InfoNCE,
+    "vclub": CLUB,
+    "vclub_sample": CLUBSample,
+}
+VARIATIONAL = ("vclub", "vclub_sample")
+
+
+def scale_pixels(pixels: Tensor) -> Tensor:
+    """From bytes to numbers between -1 and 1.
+
+    Example:
+        >>> scale_pixels(torch.tensor([0, 255], dtype=torch.uint8))
+        tensor([-1., 1.])
+    """
+    return pixels.float() / 127.5 - 1
+
+
+class Bottleneck(nn.Module):
+    """Encoder, classifier, and the bound on I(x; z).
+
+    Args:
+        mode: "as-published" or "correct".
+        method: which bound.
+        beta: its weight.
+        hidden: units of each of the encoder's two hidden layers.
+        width: columns of z.
+        estimator_hidden: hidden units of a critic or a variational conditional.
+
+    Example:
+        >>> p = Bottleneck("correct", "club", 1e-3, 8, 4, 4).encode(torch.randn(5, 784))
+        >>> p.batch_shape, p.event_shape
+        (torch.Size([5]), torch.Size([4]))
+    """
+
+    beta: Tensor
+
+    def __init__(
+        self,
+        mode: str,
+        method: str,
+        beta: float,
+        hidden: int,
+        width: int,
+        estimator_hidden: int,
+    ):
+        super().__init__()
+        self.published, self.method = mode == "as-published", method
+        self.register_buffer("beta", torch.tensor(beta))
+        self.encoder = MLP(PIXELS, (hidden, hidden), 2 * width)
+        self.decoder = nn.Linear(width, CLASSES)
+        if not self.published:  # as Alemi et al. have it
+            for layer in self.modules():
+                if isinstance(layer, nn.Linear):
+                    nn.init.xavier_uniform_(layer.weight)
+                    nn.init.zeros_(layer.bias)
+        self.estimator = None
+        if method in VARIATIONAL:
+            q = PaperConditional(PIXELS, width, estimator_hidden)
+            self.estimator = LEARNED[method](conditional=q)
+        elif method in LEARNED:
+            self.estimator = LEARNED[method](PIXELS, width, estimator_hidden)
+
+    def encode(self, x: Tensor) -> Independent:
+        """p(z|x)."""
+        return diagonal(*self.code(self.encoder(x)))
+
+    def code(self, raw: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and scale of p(z|x), from what the encoder puts out."""
+        mean, rho = raw.chunk(2, -1)
+        return mean, F.softplus(rho.clamp(-1.1, 1.1) if self.published else rho - 5)
+
+    def forward(
+        self,
+        x: Tensor,
+        labels: Tensor,
+        noise: Tensor,
+        uniform: Tensor,
+        jitter: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Loss of a step, the cross-entropy in it, and the buffers after it."""
+        x = scale_pixels(x)
+        mean, scale = self.code(self.encoder(x))
+        z = torch.addcmul(mean, scale, noise)
+        entropy = F.cross_entropy(self.decoder(z), labels)
+        loss = entropy
+        if self.method != "none":
+            information = self.information(diagonal(mean, scale), x, z, uniform)
+            loss = loss + self.beta * information
+        if self.estimator is not None:
+            seen = x if jitter is None else x + JITTER * jitter
+            loss = loss + self.estimator.learning_loss(seen, z.detach())
+        return loss, entropy.detach(), dict(self.named_buffers())
+
+    def information(self, p: Independent, x: Tensor, z: Tensor, uniform: Tensor) -> Tensor:
+        """The bound on I(x; z), for the encoder alone to minimise."""
+        sampled: dict[str, Any] = {}
+        if self.method.endswith("_sample"):
+            sampled["index"] = cycle(uniform)[:, None]
+        twice = 2.0 if self.published else 1.0  # as published without the 1/2 of the density
+        if self.method == "club":
+            return twice * functional.club(p, z)
+        if self.method == "club_sample":
+            return twice * functional.club_sample(p, z, **sampled)
+        if self.method == "l1out":
+            return functional.l1out(p, z)
+        if self.method == "vub":
+            return functional.vub(p)
+        assert self.estimator is not None
+        frozen = {name: w.detach() for name, w in self.estimator.named_parameters()}
+        value = functional_call(self.estimator, frozen, (x, z), sampled)
+        # Below zero a lower bound says nothing more: to push it on would be to fool the critic.
+        return twice * value if self.method in VARIATIONAL else value.clamp_min(0.0)
+
+
+class PaperConditional(nn.Module):
+    """q(z|x) of the variational forms, as the authors have it: ELU units, a log-variance within ±2.
+
+    Args:
+        x_dim: columns of x.
+        y_dim: columns of y.
+        hidden: units of each of the two networks.
+
+    Example:
+        >>> q = PaperConditional(6, 2, 4)(torch.zeros(5, 6))
+        >>> bool((q.variance.log().abs() <= 2).all())
+        True
+    """
+
+    def __init__(self, x_dim: int, y_dim: int, hidden: int):
+        super().__init__()
+        self.mean, self.log_variance = (
+            nn.Sequential(nn.Linear(x_dim, hidden), nn.ELU(), nn.Linear(hidden, y_dim))
+            for _ in range(2)
+        )
+
+    def forward(self, x: Tensor) -> Independent:
+        return diagonal(self.mean(x), self.log_variance(x).tanh().exp())
