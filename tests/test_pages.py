@@ -1,7 +1,9 @@
 """The numbers on the pages are those of the committed results."""
 
+import importlib.util
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -59,3 +61,21 @@ def test_figures_are_there():
     for figure in (ROOT / "docs" / "figures").iterdir():
         assert figure.resolve().is_relative_to(RESULTS)
         assert figure.exists()
+
+
+def test_the_architecture_is_drawn_from_the_imports():
+    spec = importlib.util.spec_from_file_location("hook", ROOT / "docs/hooks/architecture.py")
+    hook = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hook)
+    imports = hook.find_imports()
+    assert "distributed" in imports["nn"]
+    assert imports["sums"] == set()
+    levels = hook.find_levels(imports)
+    assert all(levels[other] < levels[name] for name in imports for other in imports[name])
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="architecture.md"))
+    text = hook.on_page_markdown("<!-- diagram --> <!-- modules -->", page=page)
+    for name in imports:
+        assert f">{name}</text>" in text
+    assert "- **`bounds.py`** " in text
+    other = SimpleNamespace(file=SimpleNamespace(src_uri="index.md"))
+    assert hook.on_page_markdown("<!-- diagram -->", page=other) == "<!-- diagram -->"

@@ -15,10 +15,12 @@ from mibounds.experiments.summaries import Row, Summary
 
 if TYPE_CHECKING:
     from jaxtyping import Float
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 SPAN = 200  # steps of the exponential moving average, as in the authors' figure
 POINTS = 80  # of a curve, kept for each level
+MOST = 8  # panels side by side
 
 
 class EstimationCurves(Simulation):
@@ -76,28 +78,38 @@ def _draw(config: SimulationConfig, records: Sequence[Record]) -> Figure:
 
     methods = list(dict.fromkeys(record.cell.method for record in records))
     tasks = list(dict.fromkeys(record.cell.task for record in records))
-    width, height = 1.9 * len(methods) + 0.9, 2.0 * len(tasks) + 0.9
+    columns = -(-len(methods) // -(-len(methods) // MOST))
+    blocks = [methods[i : i + columns] for i in range(0, len(methods), columns)]
+    lines = len(tasks) * len(blocks)
+    width, height = 1.9 * columns + 0.9, 2.0 * lines + 0.9
     figure = Figure(figsize=(width, height))  # laid out by hand: so many panels take seconds else
-    axes = figure.subplots(len(tasks), len(methods), squeeze=False, sharex=True, sharey=True)
+    axes = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
     figure.subplots_adjust(
-        0.75 / width, 0.55 / height, 1 - 0.15 / width, 1 - 0.35 / height, 0.1, 0.12
+        0.75 / width, 0.55 / height, 1 - 0.15 / width, 1 - 0.35 / height, 0.1, 0.22
     )
-    ends = config.steps * np.arange(len(config.levels) + 1)
-    for line, task in zip(axes, tasks, strict=True):
-        line[0].set_ylabel(f"{task}\nnats")
-        for ax, method in zip(line, methods, strict=True):
-            colour = styles([method])[method]["color"]
-            for record in records:
-                if (record.cell.task, record.cell.method) == (task, method):
-                    (row,) = (row for row in record.rows if row["metric"] == "curve")
-                    steps = row["every"] * (1 + np.arange(len(row["value"])))
-                    values = np.array(row["value"], float)
-                    ax.plot(steps, values, color=colour, lw=0.8, alpha=0.6, rasterized=True)
-            ax.stairs(config.levels, ends, color="black", lw=1.0, baseline=None)
-            ax.set_ylim(-1.0, 1.6 * max(config.levels))
+    for ax in axes.flat:
+        ax.set_axis_off()
+    for i, (block, task) in enumerate((b, t) for b in blocks for t in tasks):
+        axes[i, 0].set_ylabel(f"{task}\nnats")
+        for ax, method in zip(axes[i], block, strict=False):
+            own = [r for r in records if (r.cell.task, r.cell.method) == (task, method)]
+            _draw_panel(ax, config, method, own)
             if task == tasks[0]:
                 ax.set_title(method)
-            if task == tasks[-1]:
+            if i == lines - 1:
                 ax.set_xlabel("step")
-            ax.grid(alpha=0.25)
     return figure
+
+
+def _draw_panel(ax: Axes, config: SimulationConfig, method: str, records: Sequence[Record]) -> None:
+    ax.set_axis_on()
+    colour = styles([method])[method]["color"]
+    for record in records:
+        (row,) = (row for row in record.rows if row["metric"] == "curve")
+        steps = row["every"] * (1 + np.arange(len(row["value"])))
+        values = np.array(row["value"], float)
+        ax.plot(steps, values, color=colour, lw=0.8, alpha=0.6, rasterized=True)
+    ends = config.steps * np.arange(len(config.levels) + 1)
+    ax.stairs(config.levels, ends, color="black", lw=1.0, baseline=None)
+    ax.set_ylim(-1.0, 1.6 * max(config.levels))
+    ax.grid(alpha=0.25)
