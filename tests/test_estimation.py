@@ -534,3 +534,23 @@ def test_the_kinds_of_some_columns():
     )  # fmt: skip
     assert result.config["x_kinds"] == ["continuous"] * 3 + ["discrete"]
     assert result.config["given_kinds"] == ["discrete"]
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_it_fits_also_where_gradients_are_off(mode):
+    task = mb.TASKS["mixture-cross"]
+    x, y = task.sample(400, generator=0)
+    on = mb.estimate(x, y, methods=["doe", "bridge"], budget="fast", folds=2)
+    with mode():
+        x, y = x + 0, y + 0
+        off = mb.estimate(x, y, methods=["doe", "bridge"], budget="fast", folds=2)
+        assert torch.is_grad_enabled() is False
+    assert off.nats == on.nats
+
+
+def test_fits_also_where_gradients_are_off():
+    x, y = mb.TASKS["gaussian-2"].sample(200, generator=0)
+    with torch.no_grad():
+        one, many = mb.CLUB(20, 20, 8), [mb.CLUB(20, 20, 8)]
+        assert mb.fit(one, x, y, steps=11)[-1] < mb.fit(mb.CLUB(20, 20, 8), x, y, steps=1)[0]
+        mb.fit_many(many, x, y, steps=5)

@@ -87,3 +87,17 @@ def test_total_correlation(tmp_path):
         assert len(terms) == 3
         assert total["true"] == pytest.approx(sum(term["true"] for term in terms))
         assert abs(total["audit"] - total["true"]) < 0.15
+
+
+@pytest.mark.parametrize("name", ["measure", "minimise"])
+def test_notebooks(name, tmp_path):
+    """All cells in their order; they assert what they claim."""
+    notebook = json.loads((ROOT / "examples" / f"{name}.ipynb").read_text())
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert all(
+        cell["outputs"] or cell["source"][0].startswith(("import", "def", "for")) for cell in cells
+    )
+    script = tmp_path / f"{name}.py"
+    code = "\n\n".join("".join(cell["source"]) for cell in cells)
+    script.write_text(f"import matplotlib\n\nmatplotlib.use('Agg')\n{code}\nprint('done')\n")
+    assert run(str(script)).endswith("done\n")

@@ -69,6 +69,7 @@ class _Problem:
         return len(self.x)
 
 
+@torch.inference_mode(False)  # it fits models, also where the caller only evaluates his
 def estimate(
     x: Any,
     y: Any = None,

@@ -32,6 +32,7 @@ class Learner(Protocol):
     def train(self, mode: bool = True) -> object: ...
 
 
+@torch.enable_grad()  # also where the caller, about to evaluate something, has turned it off
 def fit(
     estimator: Learner,
     x: Shaped[Tensor, "n *x"],

@@ -120,6 +120,7 @@ class Stack:
                 self.replay()
         return self.shown[:count]
 
+    @torch.enable_grad()
     def step(self) -> None:
         """One step of all learners. Nothing in it depends on a value that the CPU has to see."""
         given = tuple(each.index_select(0, self.place).squeeze(0) for each in self.given)
