@@ -79,3 +79,21 @@ def test_the_architecture_is_drawn_from_the_imports():
     assert "- **`bounds.py`** " in text
     other = SimpleNamespace(file=SimpleNamespace(src_uri="index.md"))
     assert hook.on_page_markdown("<!-- diagram -->", page=other) == "<!-- diagram -->"
+
+
+def test_errors_of_measuring():
+    methods = json.loads((RESULTS / "measure" / "tasks.json").read_text())["methods"]
+    found = {f"`{m['method']}`": m for m in methods}
+    checked = 0
+    for row in map(cells, lines_of("measure.md")):
+        if row[0] in found and len(row) == 6:
+            m = found[row[0]]
+            numbers = (
+                f"{m['mae']:.3f}",
+                f"{m['mae_below_2']:.3f}",
+                m["budget"],
+                f"{m['seconds']:.0f}",
+            )
+            assert row[1:] == [str(m["tasks"]), *numbers]
+            checked += 1
+    assert checked == len(methods)
