@@ -496,6 +496,42 @@ def test_a_recorded_call_is_a_call(name, monkeypatch):
     assert fast._recordings == {}
 
 
+@pytest.mark.parametrize("name", ["club", "club_sample", "mine", "infonce", "vub"])
+def test_within_a_graph_of_ones_own(name):
+    """What a call writes stays in its place and can be put back, so that a graph can hold it."""
+    plain, held = make(name), make(name, capturable=True)
+    places = {k: v.data_ptr() for k, v in held.tensors().items()}
+    assert any(k.startswith("moment") for k in places)
+    for seed in range(4):
+        before = {k: v.clone() for k, v in held.tensors().items()}
+        state = held.generator.get_state()
+        values = []
+        for _ in range(2):  # as a trial run before the capture: taken back, and taken again
+            for k, v in held.tensors().items():
+                v.copy_(before[k])
+            held.generator.set_state(state)
+            z, s = (v.requires_grad_() for v in _samples(seed))
+            value = held(z, s)
+            values.append((value.detach(), *torch.autograd.grad(3 * value, (z, s))))
+        z, s = (v.requires_grad_() for v in _samples(seed))
+        value = plain(z, s)
+        expected = (value.detach(), *torch.autograd.grad(3 * value, (z, s)))
+        for got in values:
+            assert same(got, expected)
+        assert same(parameters(plain), parameters(held))
+        assert {k: v.data_ptr() for k, v in held.tensors().items()} == places
+    assert not same(before.values(), held.tensors().values())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"warmup": 1}, {"replay": 1}, {"average": 0.5}, {"graph": True}, {"weight": lambda t: 0.5}],
+)
+def test_what_python_counts_cannot_stand_in_a_graph(options):
+    with pytest.raises(ValueError, match="multiply the penalty by a tensor"):
+        make(capturable=True, **options)
+
+
 def test_a_recording_has_the_gradients_that_are_asked_for(monkeypatch):
     monkeypatch.setattr("mibounds.replays.record", lambda step, state, generators: step)
     monkeypatch.setattr("mibounds.penalty._on_gpu", lambda x: True)

@@ -93,6 +93,9 @@ class MIPenalty(nn.Module):
         watch_every: calls between two looks at whether the value means anything (`report`), which
             cost a little, and on a GPU a wait; 0 for never.
         seed: of the negatives that `CLUBSample` draws.
+        capturable: whether a call keeps all that it writes where it is (`tensors`), so that a whole
+            training step with the call in it can be captured in a CUDA graph of one's own. What
+            Python counts then stands still while the graph is replayed: ``calls`` and `report`.
 
     Example:
         >>> import mibounds as mb
@@ -125,6 +128,7 @@ class MIPenalty(nn.Module):
         graph: bool | None = None,
         watch_every: int = 200,
         seed: int = 0,
+        capturable: bool = False,
     ):
         super().__init__()
         for name, value in (("estimator", estimator), ("backward", backward)):
@@ -142,6 +146,16 @@ class MIPenalty(nn.Module):
             raise ValueError(f"Expected average in [0, 1) but got {average}.")
         if clip is not None and not clip > 0:
             raise ValueError(f"Expected clip > 0, or None for no clipping, but got {clip}.")
+        if capturable and (warmup or replay or average or graph or callable(weight)):
+            raise ValueError(
+                "Expected no warmup, replay, average, graph or function as weight with "
+                "capturable=True, for a graph of your own repeats what it did when it was captured, "
+                f"but got warmup={warmup}, replay={replay}, average={average}, graph={graph} and "
+                f"weight={weight}; multiply the penalty by a tensor that changes."
+            )
+        if capturable:
+            graph, watch_every = False, 0
+        self.capturable = capturable
         self.estimators = nn.ModuleList(e for e in (estimator, backward) if e is not None)
         self.inner_steps, self.warmup, self.weight = inner_steps, warmup, weight
         self.replay, self.average, self.clip, self.clamp = replay, average, clip, clamp
@@ -157,6 +171,8 @@ class MIPenalty(nn.Module):
         if self._learnt:
             make = optimizer or (lambda ps: torch.optim.Adam(ps, lr=lr, fused=True))
             self.optimizer = make(self._learnt)
+            if capturable:
+                self._start_optimizer()
         self._averages = [f"average_{i}" for i in range(len(self._learnt) if average else 0)]
         for name, p in zip(self._averages, self._learnt, strict=False):
             self.register_buffer(name, p.detach().clone())
@@ -176,6 +192,29 @@ class MIPenalty(nn.Module):
     def estimator(self) -> Estimator:
         """The estimator of the forward direction."""
         return self.estimators[0]  # pyright: ignore[reportReturnType]
+
+    @property
+    def generator(self) -> torch.Generator:
+        """Where the negatives of `CLUBSample` come from, to register it with a graph or reseed."""
+        return self._randomness(self.values.device)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that a call writes and the next one reads, by name; for ``capturable=True``.
+
+        The tensors themselves: a graph has to put them back after trial runs, and a plain archive
+        of arrays can hold them.
+
+        Example:
+            >>> import mibounds as mb
+            >>> names = mb.MIPenalty(mb.CLUB(3, 2, 4), capturable=True).tensors()
+            >>> "moment 0 exp_avg" in names
+            True
+        """
+        found = {**dict(self.named_parameters()), **dict(self.named_buffers())}
+        states = [] if self.optimizer is None else [self.optimizer.state[p] for p in self._learnt]
+        for i, state in enumerate(states):
+            found |= {f"moment {i} {k}": v for k, v in state.items() if isinstance(v, Tensor)}
+        return found
 
     def forward(
         self,
@@ -330,7 +369,10 @@ class MIPenalty(nn.Module):
             self._recent = pool[-self.replay :]
         if len(pool) > 1:
             x, y = (torch.cat(side) for side in zip(*pool, strict=True))
+        places = list(self._places()) if self.capturable else []
         self._learn(x, y, steps, group)
+        for owner, leaf, place in places:  # statistics are replaced: put them back
+            setattr(owner, leaf, place.copy_(getattr(owner, leaf).detach()))
         self.fits += steps
         if self._averages:
             self._follow()
@@ -360,6 +402,10 @@ class MIPenalty(nn.Module):
         # the value would stall a GPU: a gradient of zeros does nearly the same.
         flat = torch.where(norm - norm == 0, flat, 0.0)
         assert self.optimizer is not None
+        capturing = flat.is_cuda and torch.cuda.is_current_stream_capturing()
+        if self.capturable:  # outside of a capture torch warns of it
+            for options in self.optimizer.param_groups:
+                options["capturable"] = capturing
         for p, g in zip(self._learnt, flat.split([p.numel() for p in self._learnt]), strict=True):
             p.grad = g.view_as(p)
         self.optimizer.step()
@@ -407,6 +453,27 @@ class MIPenalty(nn.Module):
             {name: of[id(p)] for name, p in e.named_parameters() if id(p) in of}
             for e in self.estimators
         ]
+
+    def _places(self) -> Iterator[tuple[nn.Module, str, Tensor]]:
+        """Where the statistics of the estimators are."""
+        for module in self.estimators.modules():
+            for leaf, buffer in module.named_buffers(recurse=False):
+                yield module, leaf, buffer
+
+    def _start_optimizer(self) -> None:
+        """Have the optimiser make its state now, as it is before the first step."""
+        assert self.optimizer is not None
+        before = [p.detach().clone() for p in self._learnt]
+        for p in self._learnt:
+            p.grad = torch.zeros_like(p)
+        self.optimizer.step()
+        with torch.no_grad():
+            for p, old in zip(self._learnt, before, strict=True):
+                p.copy_(old)
+                p.grad = None
+                for value in self.optimizer.state[p].values():
+                    if isinstance(value, Tensor):
+                        value.zero_()
 
     # --- the same, recorded ----------------------------------------------------------------------
 
