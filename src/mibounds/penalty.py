@@ -149,9 +149,9 @@ class MIPenalty(nn.Module):
         if capturable and (warmup or replay or average or graph or callable(weight)):
             raise ValueError(
                 "Expected no warmup, replay, average, graph or function as weight with "
-                "capturable=True, for a graph of your own repeats what it did when it was captured, "
-                f"but got warmup={warmup}, replay={replay}, average={average}, graph={graph} and "
-                f"weight={weight}; multiply the penalty by a tensor that changes."
+                "capturable=True, for a graph of your own repeats what it did when it was "
+                f"captured, but got warmup={warmup}, replay={replay}, average={average}, "
+                f"graph={graph} and weight={weight}; multiply the penalty by a tensor that changes."
             )
         if capturable:
             graph, watch_every = False, 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mibounds.experiments.domain_adaptation import DomainAdaptation
 from mibounds.experiments.estimation_curves import EstimationCurves
 from mibounds.experiments.estimation_quality import EstimationQuality
 from mibounds.experiments.estimation_speed import EstimationSpeed
@@ -27,6 +28,7 @@ __all__ = [
 ]
 
 EXPERIMENTS: dict[str, Experiment[Any]] = {
+    "domain-adaptation": DomainAdaptation(),
     "estimation-curves": EstimationCurves(),
     "estimation-quality": EstimationQuality(),
     "estimation-speed": EstimationSpeed(),

@@ -23,7 +23,7 @@ from mibounds.experiments.summaries import Paper, Row, Summary
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Mode = Literal["both", "as-published", "correct"]
+Mode = Literal["both", "as-published", "correct", "recipe"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,8 @@ class Config:
     """What to compute of an experiment, and where; a subclass adds the settings.
 
     Attributes:
-        mode: as-published with the errors of the authors' code, correct by the equations.
+        mode: as-published with the errors of the authors' code, correct by the equations, recipe
+            for the best that was found, where there is one; both for all of them.
         tasks: some of the tasks; all if left out.
         methods: some of the methods; all if left out.
         seeds: number of seeds, which are 0, 1, 2, ...

@@ -1,0 +1,252 @@
+"""What goes into a domain adaptation: the settings of each mode, and what can be left out.
+
+`as-published` has the settings of the authors' code, errors included; `correct` those of the paper,
+by its equations; `recipe` the best that was found, one setting for all six tasks. A flag that is
+given replaces the setting of its name in all modes; one that is left out is what the mode says.
+
+A method of the recipe with an ending, such as "club_sample-without-teacher", is the same method
+with one ingredient changed (`ABLATIONS`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from mibounds.experiments.domains import Normalisation, Reduction
+from mibounds.experiments.interfaces import Cell, Config
+
+BOUNDS = ("nwj", "mine", "infonce", "vub", "l1out", "club", "club_sample")
+OTHERS = ("dann", "dsn", "mcd")
+METHODS = ("source", *BOUNDS, *OTHERS)
+NARROW, WIDE = (64, 64, 64), (96, 192, 192)
+
+Statistics = Literal["joined", "split"]
+Schedule = Literal["constant", "ramp"]
+Rates = Literal["constant", "cosine"]
+Encoders = Literal["content", "domain", "both"]
+Direction = Literal["forward", "backward", "both"]
+Family = Literal["gaussian", "unit", "low-rank", "mixture", "student", "published"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All that a training depends on; the fields are those of `DomainAdaptationConfig`.
+
+    Example:
+        >>> settle(DomainAdaptationConfig(mi_weight=0.3), Cell("correct", "", "club", 0)).mi_weight
+        0.3
+        >>> settle(DomainAdaptationConfig(), Cell("as-published", "", "club", 0)).widths
+        (96, 192, 192)
+    """
+
+    widths: tuple[int, ...] = NARROW
+    dropout: float = 0.5
+    noise: float = 1.0
+    normalisation: Normalisation = "domain"
+    reduction: Reduction = "means"
+    shift: int = 0
+    batch_size: int = 64
+    lr: float = 1e-3
+    rates: Rates = "constant"
+    average: float = 0.998
+    statistics: Statistics = "joined"
+    domain_statistics: Statistics = "joined"
+    test_statistics: Literal["training", "test"] = "training"
+    domain_weight: float = 1.0
+    mi_weight: float = 0.03
+    mi_schedule: Schedule = "constant"
+    mi_gradient: Encoders = "both"
+    mi_direction: Direction = "forward"
+    mi_lr: float = 1e-3
+    inner_steps: int = 1
+    q: Family = "gaussian"
+    q_hidden: tuple[int, ...] = (64,)
+    entropy: float = 0.0
+    balance: float = 0.0
+    vat_source: float = 0.0
+    vat_target: float = 0.0
+    vat_radius: float = 3.5
+    vat_step: float = 0.1
+    teacher: float = 0.0
+    teacher_threshold: float = 0.95
+    teacher_average: float = 0.99
+
+    @property
+    def two_views(self) -> bool:
+        """Whether a step needs each image twice, augmented apart."""
+        return self.teacher > 0
+
+
+PRESETS: dict[str, Settings] = {
+    "as-published": Settings(
+        widths=WIDE,
+        normalisation="raw",
+        reduction="picked",
+        average=0.0,
+        test_statistics="test",
+        mi_weight=0.1,
+        mi_gradient="content",
+        q="published",
+        q_hidden=(192,),
+    ),
+    "correct": Settings(),
+    "recipe": Settings(
+        widths=WIDE,
+        noise=0.0,
+        normalisation="instance",
+        shift=4,
+        batch_size=128,
+        rates="cosine",
+        mi_weight=0.01,
+        balance=0.05,
+        teacher=3.0,
+    ),
+}
+
+ABLATIONS: dict[str, Mapping[str, Any]] = {
+    "without-mi": {"mi_weight": 0.0},
+    "without-teacher": {"teacher": 0.0},
+    "without-balance": {"balance": 0.0},
+    "without-instance-norm": {"normalisation": "domain"},
+    "without-shifts": {"shift": 0},
+    "without-average": {"average": 0.0},
+    "without-cosine": {"rates": "constant"},
+    "with-noise": {"noise": 1.0},
+    "with-entropy-and-vat": {"entropy": 0.1, "vat_target": 0.1, "vat_source": 1.0},
+    "narrow": {"widths": NARROW},
+    "content-gradient": {"mi_gradient": "content"},
+    "split-statistics": {"statistics": "split"},
+    "picked-pixels": {"reduction": "picked"},
+}
+ABLATED = "club_sample"  # the method whose ingredients are changed
+
+
+@dataclass(frozen=True)
+class DomainAdaptationConfig(Config):
+    """Unsupervised domain adaptation: what is left at None is what the mode says.
+
+    Attributes:
+        seeds: number of seeds, which are 0, 1, 2, ...
+        steps: steps of training.
+        points: how often the target accuracy is looked at on the way.
+        images: how many images of each part to use; 0 for all.
+        embedded: images of each domain whose embeddings are shown, for the first seed.
+        precision: of the convolutions on a GPU; elsewhere it is float32.
+        widths: channels of the three blocks, 64 64 64 in the paper and 96 192 192 in the code.
+        dropout: share of values dropped between the blocks.
+        noise: deviation of the noise added there.
+        normalisation: raw bytes, or by mean and deviation of the domain or of each instance.
+        reduction: how STL-10 is made smaller, by means of 3x3 pixels or by picking the middle one.
+        shift: pixels by which images are moved at random; objects are then flipped too.
+        batch_size: images of each domain a step.
+        lr: rate of Adam, whose beta1 is 0.5.
+        rates: constant rates, or falling to zero along a cosine.
+        average: weight of the old average of the weights in each step; 0 for no average.
+        statistics: of the content encoder's batches, both domains joined or split.
+        domain_statistics: likewise of the domain encoder; split ones destroy the classifier.
+        test_statistics: those of training images, or of the batch that is tested, as published.
+        domain_weight: weight of the discriminator's loss in the framework of the paper.
+        mi_weight: weight of the mutual information of the two embeddings.
+        mi_schedule: constant, or rising from 0 as the reversed gradient of DANN does.
+        mi_gradient: which encoders the mutual information is to change.
+        mi_direction: forward for q(domain | content), backward for the other, or both.
+        mi_lr: rate of the Adam that fits q or the critic.
+        inner_steps: steps of q or the critic for each step of the encoders.
+        q: family of q; published has the authors' likelihood, without its log-variance.
+        q_hidden: hidden units of q or the critic.
+        entropy: weight of the entropy of target predictions.
+        balance: weight of the divergence of the mean target prediction from equal shares.
+        vat_source: weight of virtual adversarial training on source images.
+        vat_target: weight of it on target images.
+        vat_radius: how far an adversary may move an image, in normalised pixels.
+        vat_step: how far away its direction is looked for.
+        teacher: weight of the consistency with an averaged teacher.
+        teacher_threshold: probability from which on the teacher is believed.
+        teacher_average: weight of the old teacher in each step.
+    """
+
+    seeds: int = 3
+    steps: int = 15000
+    points: int = 30
+    images: int = 0
+    embedded: int = 150
+    precision: Literal["bf16", "float32"] = "bf16"
+    widths: tuple[int, ...] | None = None
+    dropout: float | None = None
+    noise: float | None = None
+    normalisation: Normalisation | None = None
+    reduction: Reduction | None = None
+    shift: int | None = None
+    batch_size: int | None = None
+    lr: float | None = None
+    rates: Rates | None = None
+    average: float | None = None
+    statistics: Statistics | None = None
+    domain_statistics: Statistics | None = None
+    test_statistics: Literal["training", "test"] | None = None
+    domain_weight: float | None = None
+    mi_weight: float | None = None
+    mi_schedule: Schedule | None = None
+    mi_gradient: Encoders | None = None
+    mi_direction: Direction | None = None
+    mi_lr: float | None = None
+    inner_steps: int | None = None
+    q: Family | None = None
+    q_hidden: tuple[int, ...] | None = None
+    entropy: float | None = None
+    balance: float | None = None
+    vat_source: float | None = None
+    vat_target: float | None = None
+    vat_radius: float | None = None
+    vat_step: float | None = None
+    teacher: float | None = None
+    teacher_threshold: float | None = None
+    teacher_average: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.widths is not None and len(self.widths) != 3:
+            raise ValueError(
+                f"Expected --widths of three blocks but got {len(self.widths)}; "
+                "give --widths 64 64 64."
+            )
+        for name, least in (("steps", 1), ("points", 1), ("batch_size", 2), ("shift", 0)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ValueError(
+                    f"Expected --{name.replace('_', '-')} of at least {least} but got {value}."
+                )
+
+
+def split_method(method: str) -> tuple[str, str]:
+    """A method and what is changed in it.
+
+    Example:
+        >>> split_method("club_sample-without-teacher"), split_method("dann")
+        (('club_sample', 'without-teacher'), ('dann', ''))
+    """
+    base, _, change = method.partition("-")
+    return base, change
+
+
+def settle(config: DomainAdaptationConfig, cell: Cell) -> Settings:
+    """The settings of a cell: of its mode, with the flags that were given, and what it changes."""
+    fields = [field.name for field in dataclasses.fields(Settings)]
+    given = {k: v for k in fields if (v := getattr(config, k)) is not None}
+    _, change = split_method(cell.method)
+    return dataclasses.replace(PRESETS[cell.mode], **(given | dict(ABLATIONS.get(change, {}))))
+
+
+def ramp(part: float) -> float:
+    """From 0 to 1 over a training, as the reversed gradient of DANN.
+
+    Reference: Ganin et al. 2016, section 5.2.2.
+
+    Example:
+        >>> ramp(0.0), round(ramp(0.5), 3)
+        (0.0, 0.987)
+    """
+    return 2 / (1 + math.exp(-10 * part)) - 1
