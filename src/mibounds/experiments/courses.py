@@ -83,6 +83,7 @@ class Course:
         self.captured = False
         self.blocks = -(-config.steps // BLOCK)
         self.done = 0  # blocks
+        self.collected: tuple[int, bool | None] | None = None  # whose batch statistics are in use
         self.found: dict[str, list[Any]] = {}
 
     def _tables(self) -> dict[str, Tensor]:
@@ -286,25 +287,28 @@ class Course:
                 return nets["content"](x)
             return self.model.embed_domain(nets, x, target)
 
-        for net in nets.values():
-            forget_statistics(net)
         if self.settings.test_statistics == "training":
             self._collect(target)
         return torch.cat([through(normalise(part)) for part in images.split(TEST_BATCH)])
 
     def _collect(self, target: bool) -> None:
-        """Batch statistics as in training, of training images."""
+        """Batch statistics as in training, of training images, unless they are those already."""
+        split = {"content": self.settings.statistics, "domain": self.settings.domain_statistics}
+        wanted = self.done, target if "split" in split.values() else None
+        if wanted == self.collected:
+            return
         x = [
             normalise(domain.images[_spread(len(domain.images), CALIBRATION, self.device)])
             for domain, normalise in zip(self.domains, self.normalisers, strict=True)
         ]
-        split = {"content": self.settings.statistics, "domain": self.settings.domain_statistics}
         for name, net in self.averaged.items():
             if isinstance(net, Encoder):
+                forget_statistics(net)
                 own = split.get(name, "split") == "split"
                 side = int(name == "private_target") if name.startswith("private") else int(target)
                 with collecting(net):
                     net(x[side] if own else torch.cat(x))
+        self.collected = wanted
 
     def measure(self) -> float:
         """Mutual information of the two embeddings on held-out images, by a Gaussian copula."""

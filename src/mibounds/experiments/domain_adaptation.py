@@ -138,7 +138,7 @@ class DomainAdaptation(Experiment[DomainAdaptationConfig]):
         finally:
             torch.set_float32_matmul_precision(before[0])
             torch.backends.cudnn.benchmark = before[1]  # pyright: ignore
-        picked = int(np.argmax(found["picking"]))
+        picked = 1 + int(np.argmax(found["picking"][1:]))  # the first is before training
         values: dict[str, Any] = {
             "accuracy": found["curve"][-1],
             "accuracy_oracle": found["curve"][picked],
