@@ -39,6 +39,7 @@ from mibounds.experiments.ingredients import (
     ramp,
     settle,
 )
+from mibounds.recordings import _unchanged
 
 pytest.importorskip("pooch")
 
@@ -372,6 +373,35 @@ def test_a_step_can_be_taken_back(mode, method, domains):
     assert all(tensor.isfinite().all() for tensor in taken[0].values() if tensor.ndim)
 
 
+def test_recording_a_step_does_not_take_it(domains, monkeypatch):
+    """With a stand-in for the GPU, which takes the step twice and back, as for a real graph."""
+    plain = course(domains)
+    expected = plain.run()
+    recorded = []
+
+    def record(step, state, generators):
+        for _ in range(2):
+            with _unchanged(state, generators):
+                step()
+        recorded.append(len(generators))
+        return step
+
+    monkeypatch.setattr(courses, "record", record)
+    monkeypatch.setattr(courses, "_on_gpu", lambda device: True)
+    c = course(domains)
+    found = c.run()
+    assert recorded == [1]
+    assert c.captured
+    same(values(plain), values(c))
+    assert found == expected
+    monkeypatch.setattr(courses, "record", lambda *_: RuntimeError("waits"))
+    c = course(domains)
+    with pytest.warns(UserWarning, match="not recorded, which is slow: waits"):
+        c.run()
+    same(values(plain), values(c))
+    assert not c.captured
+
+
 @pytest.mark.parametrize(("mode", "method"), ALL)
 def test_target_labels_change_no_weight(mode, method, domains):
     source, target = domains
@@ -508,7 +538,7 @@ def test_the_encoder_has_nine_convolutions():
     wide = [m for m in Encoder((96, 192, 192)).modules() if isinstance(m, torch.nn.Conv2d)]
     assert [c.out_channels for c in wide] == [96] * 3 + [192] * 6
     x = torch.randn(2, 3, 32, 32)
-    assert Encoder((4, 4, 4), half=True)(x).dtype == torch.float32
+    assert Encoder((4, 4, 4), bf16=True)(x).dtype == torch.float32
 
 
 def test_batch_statistics_joined_split_and_collected():
@@ -669,7 +699,7 @@ def test_settings_are_those_of_the_mode_unless_a_flag_is_given():
     ("changes", "message"),
     [
         ({"widths": (64, 64)}, "three blocks but got 2"),
-        ({"steps": 0}, "--steps of at least 1 but got 0"),
+        ({"steps": -1}, "--steps of at least 0 but got -1"),
         ({"batch_size": 1}, "--batch-size of at least 2 but got 1"),
     ],
 )

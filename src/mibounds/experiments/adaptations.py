@@ -74,7 +74,7 @@ class Adaptation:
         method: name.
         settings: of the ingredients.
         task: sizes of images and labels.
-        half: whether encoders compute in bfloat16.
+        bf16: whether encoders compute in bfloat16.
         seed: of the negatives that are drawn.
 
     Example:
@@ -86,9 +86,9 @@ class Adaptation:
     domain_embedding = False  # whether there is one
 
     def __init__(
-        self, method: str, settings: Settings, task: Task, half: bool = False, seed: int = 0
+        self, method: str, settings: Settings, task: Task, bf16: bool = False, seed: int = 0
     ):
-        self.method, self.settings, self.task, self.half = method, settings, task, half
+        self.method, self.settings, self.task, self.bf16 = method, settings, task, bf16
         self.width = settings.widths[-1]
         self.nets = nn.ModuleDict(
             {
@@ -107,7 +107,7 @@ class Adaptation:
     def encoder(self, split: bool = False) -> Encoder:
         """One more encoder."""
         s = self.settings
-        return Encoder(s.widths, s.dropout, s.noise, split, self.half)
+        return Encoder(s.widths, s.dropout, s.noise, split, self.bf16)
 
     def make_classifier(self) -> nn.Module:
         """From content embeddings to classes."""
@@ -366,7 +366,7 @@ class MCD(Adaptation):
 
 
 def make_adaptation(
-    method: str, settings: Settings, task: Task, half: bool = False, seed: int = 0
+    method: str, settings: Settings, task: Task, bf16: bool = False, seed: int = 0
 ) -> Adaptation:
     """The method of a name.
 
@@ -377,4 +377,4 @@ def make_adaptation(
     """
     kinds: dict[str, type[Adaptation]] = {"dann": DANN, "dsn": DSN, "mcd": MCD}
     kind = Disentangling if method in BOUNDS else kinds.get(method, Adaptation)
-    return kind(method, settings, task, half, seed)
+    return kind(method, settings, task, bf16, seed)

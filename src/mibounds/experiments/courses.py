@@ -38,7 +38,7 @@ from mibounds.stacks import cosine
 
 BLOCK = 100  # steps whose random numbers are drawn at once
 EVERY = 10  # blocks between two states on disk
-CALIBRATION = 1000  # training images of a domain that give the batch statistics of a test
+CALIBRATION = 500  # training images of a domain that give the batch statistics of a test
 TEST_BATCH = 500
 VALIDATION = 2000  # target training images by whose labels the oracle picks
 MEASURED = 1500  # held-out images of each domain by which mutual information is measured
@@ -61,16 +61,17 @@ class Course:
         self.device = source.images.device
         self.settings = s = settle(config, cell)
         self.task = TASKS[cell.task]
-        half = config.precision == "bf16" and self.device.type == "cuda"
+        self.steps = config.steps or self.task.steps
+        bf16 = config.precision == "bf16" and self.device.type == "cuda"
         method, _ = split_method(cell.method)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(cell.seed)
-            self.model = make_adaptation(method, s, self.task, half, cell.seed)
+            self.model = make_adaptation(method, s, self.task, bf16, cell.seed)
         self.model.to(self.device)
         self.averaged = copy.deepcopy(self.model.nets).eval().requires_grad_(False)
         self.normalisers = [Normaliser(domain, s.normalisation) for domain in self.domains]
         self.parts = {name: list(net.parameters()) for name, net in self.model.nets.items()}
-        self.moments = {
+        self.moments: dict[Tensor, tuple[Tensor, Tensor, Tensor]] = {
             p: (torch.zeros_like(p), torch.zeros_like(p), torch.zeros((), device=self.device))
             for parameters in self.parts.values()
             for p in parameters
@@ -81,14 +82,14 @@ class Course:
         self.given: dict[str, Tensor] = {}
         self.replay: Callable[[], object] | None = None
         self.captured = False
-        self.blocks = -(-config.steps // BLOCK)
+        self.blocks = -(-self.steps // BLOCK)
         self.done = 0  # blocks
         self.collected: tuple[int, bool | None] | None = None  # whose batch statistics are in use
         self.found: dict[str, list[Any]] = {}
 
     def _tables(self) -> dict[str, Tensor]:
         """What depends on the number of the step alone."""
-        s, steps = self.settings, self.config.steps
+        s, steps = self.settings, self.steps
         ramps = [ramp(t / steps) for t in range(steps)]
         rates = list(cosine(steps, s.lr)) if s.rates == "cosine" else [s.lr] * steps
         columns = {
@@ -134,11 +135,11 @@ class Course:
 
     def update(self, loss: Tensor, names: Sequence[str], rate: Tensor) -> None:
         """A step of Adam for some of the networks."""
-        parameters = [p for name in names for p in self.parts[name]]
+        parameters: list[Tensor] = [p for name in names for p in self.parts[name]]
         gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
         with torch.no_grad():
             means, squares, counts = zip(*(self.moments[p] for p in parameters), strict=True)
-            torch._foreach_add_(counts, 1)
+            torch._foreach_add_(counts, 1)  # pyright: ignore[reportPrivateImportUsage]
             torch._fused_adam_(  # pyright: ignore[reportPrivateImportUsage]
                 parameters,
                 [_lay_out(g, p) for g, p in zip(gradients, parameters, strict=True)],
@@ -176,7 +177,7 @@ class Course:
         """What the steps of a block are given; it depends on seed and block alone."""
         s, seed = self.settings, _seed(self.cell.seed, block)
         g = torch.Generator(self.device).manual_seed(seed)
-        count = min(BLOCK, self.config.steps - block * BLOCK)
+        count = min(BLOCK, self.steps - block * BLOCK)
         n = s.batch_size
         drawn = {
             name: torch.randint(len(d.images), (count, n), generator=g, device=self.device)
@@ -210,7 +211,7 @@ class Course:
         self.done += 1
 
     def _record(self) -> Callable[[], object]:
-        if self.device.type != "cuda":
+        if not _on_gpu(self.device):
             return self.step
         penalty = self.model.penalty
         generators = [] if penalty is None else [penalty.generator]
@@ -254,7 +255,7 @@ class Course:
     @torch.no_grad()
     def test(self) -> None:
         """Accuracy on the target, by averaged weights; and at times the mutual information."""
-        step = min(self.done * BLOCK, self.config.steps)
+        step = min(self.done * BLOCK, self.steps)
         source, target = self.domains
         rows = _spread(len(target.images), VALIDATION, self.device)
         self._keep("steps", step)
@@ -374,17 +375,22 @@ class Course:
             self.model.penalty.calls = int(self.number)
 
 
+def _on_gpu(device: torch.device) -> bool:
+    return device.type == "cuda"
+
+
 def _seed(seed: int, block: int) -> int:
     return 1_000_003 * (seed + 1) + block
 
 
 def _follow(copies: nn.Module, nets: nn.ModuleDict, weight: Tensor) -> None:
-    """Move averaged parameters towards those of the same names."""
+    """Move averaged parameters towards those of the same names, in a few calls for all."""
     own = dict(nets.named_parameters())
     names, olds = zip(*copies.named_parameters(), strict=True)
-    changes = torch._foreach_sub([own[name] for name in names], olds)
-    torch._foreach_mul_(changes, weight)
-    torch._foreach_add_(olds, changes)
+    foreach: Any = torch  # its functions over lists have no public names
+    changes = foreach._foreach_sub([own[name] for name in names], olds)
+    foreach._foreach_mul_(changes, weight)
+    foreach._foreach_add_(olds, changes)
 
 
 def _lay_out(gradient: Tensor, parameter: Tensor) -> Tensor:

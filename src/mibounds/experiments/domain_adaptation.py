@@ -74,7 +74,8 @@ is credited to a bound is the bound's. A method with an ending has one ingredien
 In all methods, the one without adaptation too, the batch that is normalised holds images of both
 domains; for a test the statistics are taken once from training images of both. The mutual
 information of the embeddings is measured on held-out images by a Gaussian copula, which no method
-is trained with. The nine classes that CIFAR-10 and STL-10 share leave out frog and monkey.
+is trained with. The nine classes that CIFAR-10 and STL-10 share leave out frog and monkey. SVHN are
+regenerated crops, other bytes than the published ones, where the list of images says so.
 """
 
 
@@ -145,7 +146,11 @@ class DomainAdaptation(Experiment[DomainAdaptationConfig]):
             **{name: _short(found[name]) for name in ("curve", "source_curve")},
             **{name: found[name] for name in ("steps", "mi", "mi_steps")},
             **{name: found[name] for name in found if name.startswith("plane")},
-            "settings": {**dataclasses.asdict(settings), "captured": course.captured},
+            "settings": {
+                **dataclasses.asdict(settings),
+                "steps": course.steps,
+                "captured": course.captured,
+            },
         }
         if any(name.startswith("plane") for name in found):
             values["plane_labels"] = [

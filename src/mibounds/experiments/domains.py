@@ -42,6 +42,7 @@ class Task:
         side: pixels of a side.
         classes: how many.
         flips: whether an image may be mirrored, which turns digits into none.
+        steps: of training, the same for all methods.
     """
 
     source: str
@@ -49,6 +50,7 @@ class Task:
     side: int = 28
     classes: int = 10
     flips: bool = False
+    steps: int = 15000
 
 
 TASKS: dict[str, Task] = {
@@ -56,8 +58,8 @@ TASKS: dict[str, Task] = {
     "mnist-usps": Task("mnist", "usps"),
     "usps-mnist": Task("usps", "mnist"),
     "svhn-mnist": Task("svhn", "mnist"),
-    "cifar10-stl10": Task("cifar10", "stl10", 32, len(SHARED), True),
-    "stl10-cifar10": Task("stl10", "cifar10", 32, len(SHARED), True),
+    "cifar10-stl10": Task("cifar10", "stl10", 32, len(SHARED), True, 40000),
+    "stl10-cifar10": Task("stl10", "cifar10", 32, len(SHARED), True, 40000),
 }
 
 
@@ -129,8 +131,10 @@ def load_domain(name: str, task: Task, count: int, reduction: Reduction, device:
     if splits == ("train",) and name == task.target:
         load(name, "test")  # says what is missing
     parts: list[tuple[np.ndarray, np.ndarray]] = []
+    origin = ""
     for split in splits:
         given = load(name, split)
+        origin = given.origin
         images, labels = shape_images(given.images, task.side, reduction), given.labels
         if task.classes == len(SHARED):
             images, labels = share_classes(images, labels, CIFAR10 if name == "cifar10" else STL10)
@@ -139,8 +143,10 @@ def load_domain(name: str, task: Task, count: int, reduction: Reduction, device:
         ((images, labels),) = parts
         cut = len(images) - max(1, len(images) // HELD_OUT)
         parts = [(images[:cut], labels[:cut]), (images[cut:], labels[cut:])]
-    tensors = [torch.from_numpy(np.ascontiguousarray(v)).to(device) for pair in parts for v in pair]
-    return Domain(*tensors, given.origin)
+    x, y, x_test, y_test = (
+        torch.from_numpy(np.ascontiguousarray(v)).to(device) for pair in parts for v in pair
+    )
+    return Domain(x, y, x_test, y_test, origin)
 
 
 def shape_images(images: np.ndarray, side: int, reduction: Reduction = "means") -> np.ndarray:

@@ -95,7 +95,7 @@ class Encoder(nn.Module):
         dropout: between the blocks.
         noise: deviation of the noise there.
         split: whether batch statistics are those of each domain.
-        half: whether to compute in bfloat16.
+        bf16: whether to compute in bfloat16.
 
     Example:
         >>> Encoder((4, 6, 8))(torch.randn(2, 3, 28, 28)).shape
@@ -108,10 +108,10 @@ class Encoder(nn.Module):
         dropout: float = 0.5,
         noise: float = 1.0,
         split: bool = False,
-        half: bool = False,
+        bf16: bool = False,
     ):
         super().__init__()
-        self.half = half
+        self.bf16 = bf16
         layers: list[nn.Module] = []
         before = 3
         for block, width in enumerate(widths):
@@ -126,7 +126,7 @@ class Encoder(nn.Module):
 
     def forward(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n d"]:
         # No cache: what is cast without gradients would be taken where they are needed.
-        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.half, cache_enabled=False):
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.bf16, cache_enabled=False):
             return self.layers(x).float().mean((2, 3))
 
 
