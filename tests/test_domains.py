@@ -1,0 +1,174 @@
+"""The images of domain adaptation and the networks that read them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from made_up import CONFIG, TASK, domain, write_sets
+
+from mibounds.experiments import Cell
+from mibounds.experiments.courses import Course
+from mibounds.experiments.domains import (
+    CIFAR10,
+    SHARED,
+    STL10,
+    TASKS,
+    Normaliser,
+    Task,
+    load_task,
+    shape_images,
+    share_classes,
+    take_images,
+)
+from mibounds.experiments.encoders import BatchNorm, Encoder, Noise, collecting, forget_statistics
+
+pytest.importorskip("pooch")
+
+
+@pytest.fixture
+def domains(monkeypatch):
+    monkeypatch.setitem(TASKS, "made-up", replace(TASK, classes=10))
+    return domain(0), domain(1)
+
+
+def course(domains, method="club_sample", mode="correct", seed=0, **changes):
+    cell = Cell(mode, "made-up", method, seed)
+    return Course(replace(CONFIG, **changes), cell, *domains)
+
+
+@pytest.fixture
+def sets(tmp_path, monkeypatch):
+    write_sets(tmp_path)
+    monkeypatch.setenv("MIBOUNDS_DATA", str(tmp_path))
+    monkeypatch.setenv("MIBOUNDS_CACHE", str(tmp_path / "cache"))
+    return tmp_path
+
+
+# --- networks ------------------------------------------------------------------------------------
+
+
+def test_the_encoder_has_nine_convolutions():
+    encoder = Encoder((64, 64, 64))
+    convolutions = [m for m in encoder.modules() if isinstance(m, torch.nn.Conv2d)]
+    assert [c.out_channels for c in convolutions] == [64] * 9
+    assert all(c.weight.is_contiguous(memory_format=torch.channels_last) for c in convolutions)
+    kinds = [type(m).__name__ for m in encoder.layers]
+    assert kinds.count("MaxPool2d") == kinds.count("Noise") == 2
+    wide = [m for m in Encoder((96, 192, 192)).modules() if isinstance(m, torch.nn.Conv2d)]
+    assert [c.out_channels for c in wide] == [96] * 3 + [192] * 6
+    x = torch.randn(2, 3, 32, 32)
+    assert Encoder((4, 4, 4), bf16=True)(x).dtype == torch.float32
+
+
+def test_batch_statistics_joined_split_and_collected():
+    x = torch.cat([torch.randn(8, 2, 4, 4), 5 + 2 * torch.randn(8, 2, 4, 4)])
+    plain = torch.nn.BatchNorm2d(2)
+    torch.testing.assert_close(BatchNorm(2)(x), plain(x))
+    halves = torch.cat([plain(x[:8]), plain(x[8:])])
+    torch.testing.assert_close(BatchNorm(2, split=True)(x), halves)
+    encoder = Encoder((4, 4, 4)).eval()
+    x = torch.randn(10, 3, 8, 8)
+    with collecting(encoder):
+        together = encoder(x)
+    torch.testing.assert_close(encoder(x[3:4]), together[3:4])
+    forget_statistics(encoder)
+    assert not torch.allclose(encoder(x[3:5]), together[3:5])
+
+
+def test_a_prediction_does_not_depend_on_its_batch_unless_published(domains):
+    images = domains[1].test_images
+    c, published = course(domains), course(domains, mode="as-published")
+    for each, alike in ((c, True), (published, False)):
+        z = each.embed("content", images, True)
+        some = each.embed("content", images[:5], True)
+        assert torch.allclose(z[:5], some, atol=1e-4) is alike
+    split = course(domains, statistics="split")
+    source, target = (split.embed("content", images, side) for side in (False, True))
+    assert not torch.allclose(source, target)
+
+
+def test_noise():
+    torch.manual_seed(0)
+    x = torch.ones(20000)
+    noisy = Noise(0.5, 1.0)(x)
+    assert noisy.mean().item() == pytest.approx(1, abs=0.05)
+    assert noisy.var().item() == pytest.approx(2, abs=0.1)
+    assert torch.equal(Noise(0.5, 1.0).eval()(x), x)
+
+
+# --- images --------------------------------------------------------------------------------------
+
+
+def test_classes_of_cifar_and_stl_are_aligned():
+    assert SHARED == (
+        "airplane", "automobile", "bird", "cat", "deer", "dog", "horse", "ship", "truck",
+    )  # fmt: skip
+    labels = np.arange(10)
+    images = np.arange(10, dtype=np.uint8).reshape(10, 1, 1, 1)
+    for names, left_out in ((CIFAR10, "frog"), (STL10, "monkey")):
+        kept, numbers = share_classes(images, labels, names)
+        assert [names[i] for i in kept.flatten()] == [SHARED[k] for k in numbers]
+        assert sorted(numbers) == list(range(9))
+        assert names.index(left_out) not in kept
+    assert CIFAR10.index("automobile") == 1
+    assert STL10.index("automobile") == 2  # called car there
+
+
+def test_images_are_gathered_shifted_and_flipped():
+    images = torch.randint(256, (5, 6, 6, 3)).to(torch.uint8)
+    index = torch.tensor([3, 0, 3])
+    shifts = torch.tensor([[0, 0], [2, -1], [-6, 0]])
+    flips = torch.tensor([1, 0, 0])
+    assert torch.equal(take_images(images, index), images[index])
+    first, second, third = take_images(images, index, shifts, flips)
+    assert torch.equal(first, images[3].flip(1))
+    assert torch.equal(second[2:, :5], images[0][:4, 1:])
+    assert torch.equal(second[0], second[1])  # the edge, repeated
+    assert torch.equal(third, images[3][5:].expand(6, 6, 3))
+
+
+def test_shapes_of_images():
+    g = np.random.default_rng(0)
+    large = g.integers(256, size=(2, 96, 96, 3)).astype(np.uint8)
+    picked, means = (shape_images(large, 32, kind) for kind in ("picked", "means"))
+    assert np.array_equal(picked, large[:, 1::3, 1::3])
+    assert abs(int(means[0, 0, 0, 0]) - large[0, :3, :3, 0].mean()) <= 0.5
+    crop = shape_images(large[:, :32, :32], 28)
+    assert np.array_equal(crop, large[:, 2:30, 2:30])
+    flat = np.full((1, 16, 16), 77, np.uint8)
+    assert np.array_equal(shape_images(flat, 28), np.full((1, 28, 28, 1), 77))
+
+
+def test_normalisation(domains):
+    source, _ = domains
+    x = Normaliser(source, "domain")(source.images)
+    torch.testing.assert_close(x.mean((0, 2, 3)), torch.zeros(3), atol=1e-4, rtol=0)
+    torch.testing.assert_close(x.std((0, 2, 3)), torch.ones(3), atol=1e-2, rtol=0)
+    assert x.is_contiguous(memory_format=torch.channels_last)
+    raw = Normaliser(source, "raw")(source.images)
+    assert raw.max().item() == source.images.max().item()
+    one = Normaliser(source, "instance")(source.images)
+    torch.testing.assert_close(one.var((2, 3), correction=0), torch.ones(40, 3), atol=1e-2, rtol=0)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_tasks(name, sets):
+    task = TASKS[name]
+    source, target = load_task(name)
+    for each in (source, target):
+        assert each.images.shape[1:3] == each.test_images.shape[1:3] == (task.side, task.side)
+        assert each.labels.unique().tolist() == list(range(task.classes))
+        assert len(each.test_images) == len(each.test_labels) > 0
+    assert len(source.images) == {"svhn": 54}.get(task.source, 60 if task.classes == 10 else 54)
+    few, _ = load_task(name, 20)
+    assert len(few.images) <= 20
+    config = replace(CONFIG, steps=2, points=1, batch_size=4)
+    found = Course(config, Cell("recipe", name, "club_sample", 0), few, few).run()
+    assert len(found["curve"]) == 2
+
+
+def test_a_target_needs_a_test_part(sets, monkeypatch):
+    monkeypatch.setitem(TASKS, "mnist-svhn", Task("mnist", "svhn"))
+    with pytest.raises(ValueError, match="Expected a test split of svhn"):
+        load_task("mnist-svhn")
