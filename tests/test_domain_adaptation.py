@@ -96,6 +96,18 @@ def test_a_step_can_be_taken_back(mode, method, domains):
     assert all(tensor.isfinite().all() for tensor in taken[0].values() if tensor.ndim)
 
 
+def test_a_step_changes_the_networks_of_its_phase_alone(domains):
+    c = course(domains, "mcd")
+    c.given = {k: v[:1] for k, v in c.draw(0).items()}
+    before = values(c)
+    z = c.model.nets["content"](torch.randn(4, 3, 8, 8))
+    c.update(c.model.nets["classifier"](z).square().mean(), ("classifier",), torch.tensor(0.1))
+    after = values(c)
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed
+    assert all("classifier" in name for name in changed)
+
+
 def test_recording_a_step_does_not_take_it(domains, monkeypatch):
     """With a stand-in for the GPU, which takes the step twice and back, as for a real graph."""
     plain = course(domains)
