@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from made_up import CONFIG, TASK, domain, write_sets
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mibounds.experiments import EXPERIMENTS, Cell, courses
 from mibounds.experiments.courses import Course, project
@@ -135,6 +136,35 @@ def test_recording_a_step_does_not_take_it(domains, monkeypatch):
         c.run()
     same(values(plain), values(c))
     assert not c.captured
+
+
+class Looks(TorchDispatchMode):
+    """Notes what would make the CPU wait for a GPU, or bring it values: no graph could hold it."""
+
+    waits = ("_local_scalar_dense", "nonzero", "equal", "is_nonzero", "masked_select", "lift_fresh",
+             "unique", "item")  # fmt: skip
+
+    def __init__(self):
+        super().__init__()
+        self.seen = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        if name in self.waits or name.startswith(("unique", "_unique")):
+            self.seen.add(name)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("mode", "method"), ALL)
+def test_nothing_in_a_step_looks_at_a_value(mode, method, domains, monkeypatch):
+    for module in ("densities", "functional", "families"):
+        name = f"mibounds.{module}.must_not_look"
+        monkeypatch.setattr(name, lambda y: True, raising=False)  # as on a GPU
+    c = course(domains, method, mode)
+    c.given = c.draw(0)
+    with Looks() as looks:
+        c.step()
+    assert looks.seen == set()
 
 
 @pytest.mark.parametrize(("mode", "method"), ALL)

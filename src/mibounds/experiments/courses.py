@@ -37,10 +37,10 @@ from mibounds.recordings import record
 from mibounds.stacks import cosine
 
 BLOCK = 100  # steps whose random numbers are drawn at once
-EVERY = 10  # blocks between two states on disk
+EVERY = 50  # blocks between two states on disk
 CALIBRATION = 500  # training images of a domain that give the batch statistics of a test
 TEST_BATCH = 500
-VALIDATION = 2000  # target training images by whose labels the oracle picks
+VALIDATION = 2000  # target training images by whose labels the oracle picks; as many of the source
 MEASURED = 1500  # held-out images of each domain by which mutual information is measured
 MEASURES = 4  # how often that is done
 EPS = 1e-8  # of Adam
@@ -261,7 +261,8 @@ class Course:
         self._keep("steps", step)
         self._keep("curve", self.accuracy(target.test_images, target.test_labels, True))
         self._keep("picking", self.accuracy(target.images[rows], target.labels[rows], True))
-        self._keep("source_curve", self.accuracy(source.test_images, source.test_labels, False))
+        images, labels = source.test_images[:VALIDATION], source.test_labels[:VALIDATION]
+        self._keep("source_curve", self.accuracy(images, labels, False))
         if not self.done or self._due(MEASURES - 1):
             self._keep("mi_steps", step)
             self._keep("mi", self.measure())
