@@ -14,7 +14,8 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -129,16 +130,10 @@ class DomainAdaptation(Experiment[DomainAdaptationConfig]):
     def _run(self, config: DomainAdaptationConfig, cell: Cell) -> list[Row]:
         device = pick_device(config.device)
         settings = settle(config, cell)
-        before = torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark
-        torch.set_float32_matmul_precision("high")
-        torch.backends.cudnn.benchmark = True  # pyright: ignore[reportAttributeAccessIssue]
-        try:
+        with _same_every_time():
             domains = load_task(cell.task, config.images, settings.reduction, device)
             course = Course(config, cell, *domains)
             found = course.run()
-        finally:
-            torch.set_float32_matmul_precision(before[0])
-            torch.backends.cudnn.benchmark = before[1]  # pyright: ignore
         picked = 1 + int(np.argmax(found["picking"][1:]))  # the first is before training
         values: dict[str, Any] = {
             "accuracy": found["curve"][-1],
@@ -224,6 +219,24 @@ class DomainAdaptation(Experiment[DomainAdaptationConfig]):
                 if shown:
                     figures[f"{name}-{task}"] = _draw_planes(shown)
         return figures
+
+
+@contextmanager
+def _same_every_time() -> Iterator[None]:
+    """Convolutions by algorithms that give the same sums each time, in TensorFloat-32 at least.
+
+    A training that goes on from a state would else end elsewhere than one that was never broken
+    off.
+    """
+    cudnn: Any = torch.backends.cudnn
+    before = torch.get_float32_matmul_precision(), cudnn.deterministic, cudnn.benchmark
+    torch.set_float32_matmul_precision("high")
+    cudnn.deterministic, cudnn.benchmark = True, False
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        cudnn.deterministic, cudnn.benchmark = before[1:]
 
 
 def _short(values: Sequence[float]) -> list[float]:
