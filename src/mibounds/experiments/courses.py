@@ -43,7 +43,7 @@ TEST_BATCH = 500
 VALIDATION = 2000  # target training images by whose labels the oracle picks; as many of the source
 MEASURED = 1500  # held-out images of each domain by which mutual information is measured
 MEASURES = 4  # how often that is done
-EPS = 1e-8  # of Adam
+EPS = 1e-8  # of Adam, and of whatever else is divided by
 
 
 class Course:
@@ -342,7 +342,8 @@ class Course:
                 for i, each in enumerate(self.domains)
             ]
             points = project(torch.cat(z).cpu())
-            found[f"plane_{kind}"] = [round(v, 2) for v in points.flatten().tolist()]
+            points = 100 * points / points.abs().max().clamp_min(EPS)  # few digits are enough
+            found[f"plane_{kind}"] = [round(v, 1) for v in points.flatten().tolist()]
         return found
 
     # --- states
