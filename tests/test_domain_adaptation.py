@@ -14,8 +14,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mibounds.experiments import EXPERIMENTS, Cell, courses
 from mibounds.experiments.courses import Course, project
+from mibounds.experiments.domain_adaptation import _same_every_time
 from mibounds.experiments.domains import (
     TASKS,
+    Domain,
 )
 from mibounds.experiments.ingredients import (
     ABLATIONS,
@@ -136,6 +138,29 @@ def test_recording_a_step_does_not_take_it(domains, monkeypatch):
         c.run()
     same(values(plain), values(c))
     assert not c.captured
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize(("mode", "method"), ALL)
+def test_on_a_gpu_a_step_is_one_graph(mode, method, domains, monkeypatch):
+    moved = [
+        Domain(*(v.cuda() for v in (d.images, d.labels, d.test_images, d.test_labels)), d.origin)
+        for d in domains
+    ]
+    calm = {"noise": 0.0, "dropout": 0.0}
+    first, second = (course(moved, method, mode, **calm) for _ in range(2))
+    with _same_every_time():
+        first.run(), second.run()
+    assert first.captured
+    same(values(first), values(second))
+    assert all(tensor.isfinite().all() for tensor in values(first).values())
+    monkeypatch.setattr(courses, "_on_gpu", lambda device: False)
+    plain = course(moved, method, mode, **calm)
+    plain.run()
+    assert not plain.captured
+    for name, tensor in values(plain).items():
+        if name.startswith("content"):
+            torch.testing.assert_close(tensor, values(first)[name], rtol=0.05, atol=0.02)
 
 
 class Looks(TorchDispatchMode):
