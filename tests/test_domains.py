@@ -83,9 +83,30 @@ def test_a_prediction_does_not_depend_on_its_batch_unless_published(domains):
         z = each.embed("content", images, True)
         some = each.embed("content", images[:5], True)
         assert torch.allclose(z[:5], some, atol=1e-4) is alike
-    split = course(domains, statistics="split")
-    source, target = (split.embed("content", images, side) for side in (False, True))
-    assert not torch.allclose(source, target)
+
+
+@pytest.mark.parametrize(
+    ("changes", "apart"),
+    [
+        ({"test_statistics": "joined"}, {"content": False, "domain": False}),
+        ({"test_statistics": "joined", "statistics": "split"}, {"content": True, "domain": False}),
+        ({"test_statistics": "split"}, {"content": True, "domain": False}),
+        ({"domain_statistics": "split"}, {"content": True, "domain": True}),
+    ],
+)
+def test_statistics_for_a_test(changes, apart, domains):
+    c = course(domains, **changes)
+    c.normalisers = [c.normalisers[0]] * 2  # so that nothing but the statistics differs
+    for kind, differs in apart.items():
+        source, target = (c.embed(kind, domains[1].test_images, side) for side in (False, True))
+        assert torch.allclose(source, target, atol=1e-5) is not differs
+        batch = torch.cat([c.normalisers[0](d.images) for d in domains])
+        net = c.model.nets[kind].eval()
+        layer = c.averaged[kind].layers[1]
+        expected = net.layers[0](batch[40:] if differs else batch)
+        torch.testing.assert_close(layer.collected[0], expected.mean((0, 2, 3)))
+    trained = [c.embed("content", domains[1].test_images, side, True) for side in (False, True)]
+    assert torch.allclose(*trained, atol=1e-5) is not ("statistics" in changes)
 
 
 def test_noise():

@@ -84,7 +84,9 @@ class Course:
         self.captured = False
         self.blocks = -(-self.steps // BLOCK)
         self.done = 0  # blocks
-        self.collected: tuple[int, bool | None] | None = None  # whose batch statistics are in use
+        self.collected: tuple[int, str, bool | None] | None = (
+            None  # whose batch statistics are in use
+        )
         self.found: dict[str, list[Any]] = {}
 
     def _tables(self) -> dict[str, Tensor]:
@@ -280,8 +282,15 @@ class Course:
         return 100 * right.float().mean().item()
 
     @torch.no_grad()
-    def embed(self, kind: str, images: Tensor, target: bool) -> Tensor:
-        """Content or domain embeddings of images of one domain, by averaged weights."""
+    def embed(self, kind: str, images: Tensor, target: bool, as_trained: bool = False) -> Tensor:
+        """Content or domain embeddings of images of one domain, by averaged weights.
+
+        Args:
+            kind: "content" or "domain".
+            images: as bytes.
+            target: whether they are of the target.
+            as_trained: whether batch statistics are those of training rather than of a test.
+        """
         nets, normalise = self.averaged, self.normalisers[int(target)]
 
         def through(x: Tensor) -> Tensor:
@@ -289,14 +298,15 @@ class Course:
                 return nets["content"](x)
             return self.model.embed_domain(nets, x, target)
 
-        if self.settings.test_statistics == "training":
-            self._collect(target)
+        self._collect(target, as_trained)
         return torch.cat([through(normalise(part)) for part in images.split(TEST_BATCH)])
 
-    def _collect(self, target: bool) -> None:
-        """Batch statistics as in training, of training images, unless they are those already."""
-        split = {"content": self.settings.statistics, "domain": self.settings.domain_statistics}
-        wanted = self.done, target if "split" in split.values() else None
+    def _collect(self, target: bool, as_trained: bool) -> None:
+        """Put batch statistics of training images to use, unless they are already."""
+        s = self.settings
+        how = s.statistics if as_trained or s.test_statistics == "joined" else s.test_statistics
+        split = {"content": how, "domain": s.domain_statistics}
+        wanted = self.done, how, target if "split" in split.values() else None
         if wanted == self.collected:
             return
         x = [
@@ -306,10 +316,11 @@ class Course:
         for name, net in self.averaged.items():
             if isinstance(net, Encoder):
                 forget_statistics(net)
-                own = split.get(name, "split") == "split"
+                own = split.get(name, "split")
                 side = int(name == "private_target") if name.startswith("private") else int(target)
-                with collecting(net):
-                    net(x[side] if own else torch.cat(x))
+                if own != "batch":
+                    with collecting(net):
+                        net(x[side] if own == "split" else torch.cat(x))
         self.collected = wanted
 
     def measure(self) -> float:
@@ -319,7 +330,7 @@ class Course:
         content, domain = (
             torch.cat(
                 [
-                    self.embed(kind, each.test_images[:MEASURED], bool(i))
+                    self.embed(kind, each.test_images[:MEASURED], bool(i), as_trained=True)
                     for i, each in enumerate(self.domains)
                 ]
             )

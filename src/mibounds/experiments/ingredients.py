@@ -25,6 +25,7 @@ METHODS = ("source", *BOUNDS, *OTHERS)
 NARROW, WIDE = (64, 64, 64), (96, 192, 192)
 
 Statistics = Literal["joined", "split"]
+Tested = Literal["joined", "split", "batch"]
 Schedule = Literal["constant", "ramp"]
 Rates = Literal["constant", "cosine"]
 Encoders = Literal["content", "domain", "both"]
@@ -55,7 +56,7 @@ class Settings:
     average: float = 0.998
     statistics: Statistics = "joined"
     domain_statistics: Statistics = "joined"
-    test_statistics: Literal["training", "test"] = "training"
+    test_statistics: Tested = "split"
     domain_weight: float = 1.0
     mi_weight: float = 0.03
     mi_schedule: Schedule = "constant"
@@ -87,7 +88,7 @@ PRESETS: dict[str, Settings] = {
         normalisation="raw",
         reduction="picked",
         average=0.0,
-        test_statistics="test",
+        test_statistics="batch",
         mi_weight=0.1,
         mi_gradient="content",
         q="published",
@@ -149,7 +150,8 @@ class DomainAdaptationConfig(Config):
         average: weight of the old average of the weights in each step; 0 for no average.
         statistics: of the content encoder's batches, both domains joined or split.
         domain_statistics: likewise of the domain encoder; split ones destroy the classifier.
-        test_statistics: those of training images, or of the batch that is tested, as published.
+        test_statistics: of the content encoder in a test, those of training images of the same
+            domain (split) or as in training (joined); or of the batch that is tested, as published.
         domain_weight: weight of the discriminator's loss in the framework of the paper.
         mi_weight: weight of the mutual information of the two embeddings.
         mi_schedule: constant, or rising from 0 as the reversed gradient of DANN does.
@@ -188,7 +190,7 @@ class DomainAdaptationConfig(Config):
     average: float | None = None
     statistics: Statistics | None = None
     domain_statistics: Statistics | None = None
-    test_statistics: Literal["training", "test"] | None = None
+    test_statistics: Tested | None = None
     domain_weight: float | None = None
     mi_weight: float | None = None
     mi_schedule: Schedule | None = None
