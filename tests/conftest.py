@@ -1,5 +1,6 @@
 """Shapes and dtypes in the signatures of mibounds are checked at run time in all tests."""
 
+import os
 import typing
 
 import beartype  # noqa: F401
@@ -18,7 +19,9 @@ with jaxtyping.install_import_hook("mibounds", "beartype.beartype"):
     import mibounds.tasks  # noqa: F401
 typing.TYPE_CHECKING = False
 
-torch.set_num_threads(1)  # small tensors: threads only wait for each other
+# Small tensors: threads only wait for each other, here and in the commands that tests run.
+torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture(autouse=True)

@@ -72,7 +72,7 @@ class Minimization(Experiment[MinimizationConfig]):
     config = MinimizationConfig
     makes = "Algorithm 1: the true MI, known in each step, while every bound is minimised"
     costs = "10 seeds: some minutes on a GPU, three hours of one core"
-    quick: ClassVar = {"seeds": 2, "steps": 30, "demo_steps": 30, "batch": 32}
+    quick: ClassVar = {"seeds": 2, "steps": 15, "demo_steps": 15, "batch": 32}
     notes = """
 "error" is the true mutual information at the end, in nats: the median over the last 200 steps. The
 goal is 0.05. "seconds" is the time until the true value first lies below the goal, over the seeds
