@@ -1,7 +1,11 @@
 """Shapes and dtypes in the signatures of mibounds are checked at run time in all tests."""
 
+import importlib.util
 import os
+import subprocess
+import sys
 import typing
+from pathlib import Path
 
 import beartype  # noqa: F401
 import jaxtyping
@@ -33,3 +37,39 @@ def _seed():
 def unchecked(monkeypatch):
     """As users run it: without the tests' own check of shapes, so that ours is what answers."""
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+@pytest.fixture(scope="session")
+def architecture():
+    """The hook of the documentation that reads the imports."""
+    path = Path(__file__).parents[1] / "docs" / "hooks" / "architecture.py"
+    spec = importlib.util.spec_from_file_location("architecture", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A cache of data of this test's own, and no folder of data."""
+    monkeypatch.delenv("MIBOUNDS_DATA", raising=False)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("MIBOUNDS_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def run_quick(tmp_path):
+    """Run the small version of an experiment by the command, on data in the folder of this test."""
+
+    def run(name):
+        command = [sys.executable, "-m", "mibounds", "reproduce", name, "--quick"]
+        places = {"MIBOUNDS_DATA": str(tmp_path), "MIBOUNDS_CACHE": str(tmp_path / "cache")}
+        result = subprocess.run(
+            [*command, "--jobs", "1", "--out", str(tmp_path / "out")],
+            capture_output=True, text=True, check=False, env={**os.environ, **places}, timeout=180,
+        )  # fmt: skip
+        assert result.returncode == 0, result.stderr
+        return tmp_path / "out" / name, result.stdout
+
+    return run

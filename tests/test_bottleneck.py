@@ -1,9 +1,6 @@
 """The information bottleneck: the bounds in it, resumed training, the command."""
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +10,7 @@ import torch
 import mibounds as mb
 from mibounds.experiments import EXPERIMENTS, Cell, bottlenecks
 from mibounds.experiments import information_bottleneck as ib
+from mibounds.experiments.states import read_state, write_state
 from mibounds.experiments.trainings import cycle
 
 pytest.importorskip("pooch")
@@ -106,6 +104,7 @@ def test_the_encoder_alone_minimises_and_the_estimator_alone_learns(method):
     pixels, labels = (255 * torch.rand(12, 784)).to(torch.uint8), torch.arange(12) % 10
     loss, entropy, _ = m(pixels, labels, noise, uniform)
     loss.backward()
+    reached = m.encoder.layers[0].weight.grad.clone()
     learnt = [w.grad.clone() for w in m.estimator.parameters()]
     m.zero_grad()
     x = bottlenecks.scale_pixels(pixels)
@@ -113,7 +112,14 @@ def test_the_encoder_alone_minimises_and_the_estimator_alone_learns(method):
     m.estimator.learning_loss(x, z.detach()).backward()
     for mine, w in zip(learnt, m.estimator.parameters(), strict=True):
         torch.testing.assert_close(mine, w.grad, rtol=1e-3, atol=1e-5)
-    assert entropy.item() < loss.item() + 100
+    # And the encoder: by the classifier and by beta times the bound, not by what q learns.
+    m.zero_grad()
+    p = m.encode(x)
+    z = p.mean + p.stddev * noise
+    own = torch.nn.functional.cross_entropy(m.decoder(z), labels)
+    torch.testing.assert_close(entropy, own)
+    (own + 0.5 * m.information(p, x, z, uniform)).backward()
+    torch.testing.assert_close(reached, m.encoder.layers[0].weight.grad, rtol=1e-3, atol=1e-4)
 
 
 def test_a_lower_bound_below_zero_pulls_no_more():
@@ -196,7 +202,7 @@ def test_published_cells_are_those_whose_code_was_public():
     assert len({cell.method for cell in cells if cell.mode == "correct"}) == 10
 
 
-def test_quick_through_the_command(digits, tmp_path):
+def test_quick_through_the_command(digits, tmp_path, run_quick):
     images = torch.cat([digits.x, digits.x_test])
     labels = torch.cat([digits.y, digits.y_test])
     arrays = {}
@@ -204,18 +210,7 @@ def test_quick_through_the_command(digits, tmp_path):
         arrays[f"{split}_images"] = images.view(-1, 28, 28).repeat(2, 1, 1)[:300].numpy()
         arrays[f"{split}_labels"] = labels.repeat(2)[:300].numpy()
     np.savez(tmp_path / "mnist.npz", **arrays)
-    command = [sys.executable, "-m", "mibounds", "reproduce", "information-bottleneck", "--quick",
-               "--jobs", "1", "--out", str(tmp_path / "out")]  # fmt: skip
-    environment = {
-        **os.environ,
-        "MIBOUNDS_DATA": str(tmp_path),
-        "MIBOUNDS_CACHE": str(tmp_path / "cache"),
-    }
-    result = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=environment, timeout=120
-    )
-    assert result.returncode == 0, result.stderr
-    folder = tmp_path / "out" / "information-bottleneck"
+    folder, shown = run_quick("information-bottleneck")
     summary = json.loads((folder / "summary.json").read_text())
     seen = {(e["mode"], e["method"], e["metric"]) for e in summary}
     assert len(seen) == (10 + 4) * 2
@@ -227,6 +222,29 @@ def test_quick_through_the_command(digits, tmp_path):
     )
     assert club["paper"] == 1.12
     assert club["seeds"] == 2
-    assert "plain arrays: unknown content" in result.stdout
+    assert "plain arrays: unknown content" in shown
     assert not (folder / "checkpoints").exists()
     assert (folder / "information-bottleneck-correct.svg").exists()
+
+
+def test_a_damaged_state_is_named_and_changes_nothing(tmp_path):
+    path, weight = tmp_path / "state.npz", torch.zeros(3)
+    write_state(path, {"weight": torch.ones(3)}, {"epoch": np.array(2)})
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=r"state.npz' but got .*; remove the file to begin anew"):
+        read_state(path, {"weight": weight})
+    path.write_bytes(whole)
+    for other in ({"weight": weight, "bias": weight}, {"weight": torch.zeros(4)}):
+        with pytest.raises(ValueError, match="Expected the state of this training"):
+            read_state(path, other)
+    assert weight.tolist() == [0, 0, 0]
+    assert read_state(path, {"weight": weight})["epoch"] == 2
+    assert weight.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("name", ["epochs", "scan_epochs", "batch_size", "samples"])
+def test_nothing_to_train_is_refused(name):
+    flag = name.replace("_", "-")
+    with pytest.raises(ValueError, match=f"--{flag} of at least 1 but got 0; leave it out"):
+        replace(CONFIG, **{name: 0})

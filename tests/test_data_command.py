@@ -16,14 +16,7 @@ pytest.importorskip("tyro", reason="the command line is made by tyro")
 pytest.importorskip("pooch", reason="data are fetched by pooch")
 
 ROOT = Path(__file__).parents[1]
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.delenv("MIBOUNDS_DATA", raising=False)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setenv("MIBOUNDS_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 @pytest.fixture

@@ -42,6 +42,7 @@ pytest.importorskip("PIL", reason="photographs are read by Pillow")
 import scipy.io
 from PIL import Image
 
+pytestmark = pytest.mark.usefixtures("cache")
 REAL = os.environ.get("MIBOUNDS_DATA")
 RANDOM = np.random.default_rng(0)
 CANONICAL = [(name, k) for name, each in DATASETS.items() for k in range(len(each.forms))]
@@ -198,15 +199,6 @@ def tiny(monkeypatch):
         return made[0]
 
     return put
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    """A cache of this test's own, and no folder of data."""
-    monkeypatch.delenv("MIBOUNDS_DATA", raising=False)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setenv("MIBOUNDS_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
 
 
 @pytest.fixture

@@ -1,9 +1,6 @@
 """Domain adaptation: what may see which labels, resumed training, the command."""
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import fields, replace
 
 import numpy as np
@@ -384,20 +381,9 @@ def test_points_in_a_plane():
     assert points.isfinite().all()
 
 
-def test_quick_through_the_command(tmp_path):
+def test_quick_through_the_command(tmp_path, run_quick):
     write_sets(tmp_path)
-    command = [sys.executable, "-m", "mibounds", "reproduce", "domain-adaptation", "--quick",
-               "--jobs", "1", "--out", str(tmp_path / "out")]  # fmt: skip
-    environment = {
-        **os.environ,
-        "MIBOUNDS_DATA": str(tmp_path),
-        "MIBOUNDS_CACHE": str(tmp_path / "cache"),
-    }
-    result = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=environment, timeout=180
-    )
-    assert result.returncode == 0, result.stderr
-    folder = tmp_path / "out" / "domain-adaptation"
+    folder, shown = run_quick("domain-adaptation")
     summary = json.loads((folder / "summary.json").read_text())
     seen = {(e["mode"], e["method"]) for e in summary}
     assert {m for mode, m in seen if mode == "correct"} == set(METHODS)
@@ -409,6 +395,6 @@ def test_quick_through_the_command(tmp_path):
     assert all(0 <= e["mean"] <= 100 for e in summary)
     for stem in ("correct", "correct-mi", "correct-mnist-usps", "recipe"):
         assert (folder / f"domain-adaptation-{stem}.svg").exists(), stem
-    assert "What each ingredient gives club_sample" in result.stdout
-    assert "usps: plain arrays: unknown content" in result.stdout
+    assert "What each ingredient gives club_sample" in shown
+    assert "usps: plain arrays: unknown content" in shown
     assert not (folder / "checkpoints").exists()

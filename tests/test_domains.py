@@ -7,7 +7,7 @@ import pytest
 import torch
 from made_up import CONFIG, TASK, domain, write_sets
 
-from mibounds.experiments import Cell
+from mibounds.experiments import Cell, ingredients
 from mibounds.experiments.courses import Course
 from mibounds.experiments.domains import (
     CIFAR10,
@@ -193,3 +193,11 @@ def test_a_target_needs_a_test_part(sets, monkeypatch):
     monkeypatch.setitem(TASKS, "mnist-svhn", Task("mnist", "svhn"))
     with pytest.raises(ValueError, match="Expected a test split of svhn"):
         load_task("mnist-svhn")
+
+
+def test_other_presets_make_other_cells(monkeypatch):
+    before = ingredients.DomainAdaptationConfig().digest
+    assert before == ingredients.DomainAdaptationConfig(seeds=7).digest
+    other = replace(ingredients.PRESETS["recipe"], teacher=1.0)
+    monkeypatch.setitem(ingredients.PRESETS, "recipe", other)
+    assert ingredients.DomainAdaptationConfig().digest != before

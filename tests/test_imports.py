@@ -1,6 +1,5 @@
 """What importing mibounds costs and does, and which module may import which."""
 
-import ast
 import subprocess
 import sys
 import tomllib
@@ -83,30 +82,13 @@ assert state() == before
     run(code)
 
 
-def test_imports_follow_the_flow():
+def test_imports_follow_the_flow(architecture):
     level = {name: i for i, names in enumerate(ORDER) for name in names}
-    for path in SOURCE.rglob("*.py"):
-        own = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-        if own == "__init__":
-            continue
-        assert own in level, f"{own} has no place in the flow"
-        tree = ast.parse(path.read_text())
-        for_types = {
-            inner
-            for node in ast.walk(tree)
-            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-            for inner in ast.walk(node)
-        }
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and node.module and node not in for_types:
-                names = [node.module]
-                if node.module == "mibounds":
-                    names = [f"mibounds.{alias.name}" for alias in node.names]
-                for name in names:
-                    package, _, rest = name.partition(".")
-                    other = rest.split(".")[0]
-                    if package == "mibounds" and other != own:
-                        assert level[other] < level[own], f"{own} imports {other}"
+    imports = architecture.find_imports()
+    assert set(level) == set(imports), "each module has its place in the flow"
+    for own, others in imports.items():
+        for other in others:
+            assert level[other] < level[own], f"{own} imports {other}"
 
 
 def test_every_public_name_says_what_it_is_by_example():

@@ -18,8 +18,10 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     """Put the diagram and the modules in their places."""
     if page.file.src_uri != "architecture.md":
         return markdown
-    markdown = markdown.replace("<!-- diagram -->", draw(find_imports()))
-    return markdown.replace("<!-- modules -->", describe(find_imports()))
+    imports = find_imports()
+    del imports["__main__"]  # a call, and nothing to see
+    markdown = markdown.replace("<!-- diagram -->", draw(imports))
+    return markdown.replace("<!-- modules -->", describe(imports))
 
 
 def find_imports() -> dict[str, set[str]]:
@@ -27,7 +29,7 @@ def find_imports() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for path in sorted(SOURCE.rglob("*.py")):
         own = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-        if own in ("__init__", "__main__"):  # nothing but a list, and a call
+        if own == "__init__":
             continue
         mine = found.setdefault(own, set())
         tree = ast.parse(path.read_text())

@@ -32,7 +32,8 @@ from mibounds.experiments.ingredients import (
     split_method,
 )
 from mibounds.experiments.interfaces import Cell
-from mibounds.files import replacing
+from mibounds.experiments.states import read_state, write_state
+from mibounds.experiments.trainings import take_adam_step
 from mibounds.recordings import record
 from mibounds.stacks import cosine
 
@@ -43,7 +44,8 @@ TEST_BATCH = 500
 VALIDATION = 2000  # target training images by whose labels the oracle picks; as many of the source
 MEASURED = 1500  # held-out images of each domain by which mutual information is measured
 MEASURES = 4  # how often that is done
-EPS = 1e-8  # of Adam, and of whatever else is divided by
+EPS = 1e-8  # of whatever is divided by
+DONE = "blocks done"  # where a state keeps their number
 
 
 class Course:
@@ -140,23 +142,9 @@ class Course:
         parameters: list[Tensor] = [p for name in names for p in self.parts[name]]
         gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
         with torch.no_grad():
-            means, squares, counts = zip(*(self.moments[p] for p in parameters), strict=True)
-            torch._foreach_add_(counts, 1)  # pyright: ignore[reportPrivateImportUsage]
-            torch._fused_adam_(  # pyright: ignore[reportPrivateImportUsage]
-                parameters,
-                [_lay_out(g, p) for g, p in zip(gradients, parameters, strict=True)],
-                means,
-                squares,
-                [],
-                counts,
-                lr=rate,
-                beta1=BETAS[0],
-                beta2=BETAS[1],
-                weight_decay=0.0,
-                eps=EPS,
-                amsgrad=False,
-                maximize=False,
-            )
+            laid = [_lay_out(g, p) for g, p in zip(gradients, parameters, strict=True)]
+            moments = [self.moments[p] for p in parameters]
+            take_adam_step(parameters, laid, moments, rate, BETAS)
 
     def tensors(self) -> dict[str, Tensor]:
         """All that a step writes and the next one reads."""
@@ -368,22 +356,15 @@ class Course:
         return Path(self.config.checkpoints) / f"{self.cell.name}_{name}.npz"
 
     def save(self, path: Path) -> None:
-        """Write the state, whole or not at all, as a plain archive of arrays."""
-        arrays = {name: tensor.detach().cpu().numpy() for name, tensor in self.tensors().items()}
-        arrays |= {f"found {name}": np.array(values) for name, values in self.found.items()}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as temporary, temporary.open("wb") as file:
-            np.savez(file, allow_pickle=False, **arrays, done=np.array(self.done))
+        """Write the state."""
+        found = {name: np.array(values) for name, values in self.found.items()}
+        write_state(path, self.tensors(), {DONE: np.array(self.done), **found})
 
-    @torch.no_grad()
     def load(self, path: Path) -> None:
-        """Go on from a state; to read it executes nothing."""
-        with np.load(path, allow_pickle=False) as arrays:
-            for name, tensor in self.tensors().items():
-                tensor.copy_(torch.from_numpy(arrays[name]))
-            kept = [name for name in arrays.files if name.startswith("found ")]
-            self.found = {name.removeprefix("found "): arrays[name].tolist() for name in kept}
-            self.done = int(arrays["done"])
+        """Go on from a state."""
+        found = read_state(path, self.tensors())
+        self.done = int(found.pop(DONE))
+        self.found = {name: values.tolist() for name, values in found.items()}
         if self.model.penalty is not None:
             self.model.penalty.calls = int(self.number)
 

@@ -63,9 +63,9 @@ element-wise cube of y, as in that code; `cubic-w` is (W y)^3, as in the paper's
 W of condition 10. `correct` has the equations, the same sizes, rate and number of steps, and inputs
 that are standardised.
 
-- One run of the authors' code is one seed: the cells of its levels move together, and its CLUB and
-  its L1Out, which are the same thing, differ from each other by as much as they do from the means
-  here. Its MINE was a fortunate one.
+- One run of the authors' code, whose numbers are given here as the paper's are, is one seed: the
+  cells of its levels move together, and its CLUB and its L1Out, which are the same thing, differ
+  from each other by as much as they do from the means here.
 - **VUB** is averaged over the 20 dimensions in the published code, hence its hopeless row. By the
   equation, with r(y) = N(0, I), it is exact on the Gaussian task, where y *is* N(0, I), and far off
   on the cubic ones, where y is not.

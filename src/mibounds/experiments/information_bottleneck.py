@@ -39,6 +39,7 @@ from mibounds.experiments.bottlenecks import (
     scale_pixels,
 )
 from mibounds.experiments.interfaces import Cell, Config, Experiment, Record
+from mibounds.experiments.states import read_state, write_state
 from mibounds.experiments.summaries import Row, Summary
 from mibounds.experiments.trainings import Training
 from mibounds.experiments.workers import pick_device
@@ -125,6 +126,12 @@ class BottleneckConfig(Config):
     def __post_init__(self) -> None:
         if not self.betas:
             raise ValueError("Expected --betas with a number but got none; give --betas 0.001.")
+        for name in ("epochs", "scan_epochs", "batch_size", "samples", "hidden", "width"):
+            if getattr(self, name) < 1:
+                raise ValueError(
+                    f"Expected --{name.replace('_', '-')} of at least 1 but got "
+                    f"{getattr(self, name)}; leave it out for that of the paper."
+                )
 
 
 class InformationBottleneck(Experiment[BottleneckConfig]):
@@ -507,10 +514,10 @@ class _Lane:
 
     def _save(self, path: Path) -> None:
         found = {name: torch.stack(v).cpu().numpy() for name, v in self.found.items()}
-        self.training.save(path, epoch=np.array(self.epoch), **found)
+        write_state(path, self.training.tensors(), {"epoch": np.array(self.epoch), **found})
 
     def _resume(self, path: Path) -> None:
-        found = self.training.load(path)
+        found = read_state(path, self.training.tensors())
         self.epoch = int(found.pop("epoch"))
         for name, values in found.items():
             self.found[name] = list(torch.from_numpy(values).to(self.device))

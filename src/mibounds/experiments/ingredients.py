@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from mibounds.experiments.domains import Normalisation, Reduction
-from mibounds.experiments.interfaces import Cell, Config
+from mibounds.experiments.interfaces import Cell, Config, digest
 
 BOUNDS = ("nwj", "mine", "infonce", "vub", "l1out", "club", "club_sample")
 OTHERS = ("dann", "dsn", "mcd")
@@ -209,6 +209,13 @@ class DomainAdaptationConfig(Config):
     teacher: float | None = None
     teacher_threshold: float | None = None
     teacher_average: float | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the modes say is part of it: other presets make other cells."""
+        presets = {mode: dataclasses.asdict(preset) for mode, preset in PRESETS.items()}
+        changes = {name: dict(change) for name, change in ABLATIONS.items()}
+        return super().settings | {"presets": digest({**presets, **changes})}
 
     def __post_init__(self) -> None:
         if self.widths is not None and len(self.widths) != 3:

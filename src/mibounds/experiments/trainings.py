@@ -1,21 +1,17 @@
-"""Networks that are trained side by side: averaged weights, and states to go on from.
+"""Networks that are trained side by side.
 
 A `Stack` with what training a model takes beyond fitting an estimator: a rate of its own for the
-estimator in it, weights averaged over the steps, and a file from which an interrupted training goes
-on as if nothing had happened. The file is a plain archive of arrays: to read it executes nothing.
+estimator in it, and weights averaged over the steps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mibounds.files import replacing
 from mibounds.stacks import EPS, Stack
 
 if TYPE_CHECKING:
@@ -60,24 +56,11 @@ class Training(Stack):
         self.counts = [torch.zeros((), device=self.vector.device) for _ in self.parts]
 
     def update(self, gradient: Float[Tensor, " p"]) -> None:
-        """Adam in one sweep over memory, and the average of the weights."""
+        """Adam, and the average of the weights."""
         for part, table, count in zip(self.parts, self.tables, self.counts, strict=False):
-            count.add_(1)
-            torch._fused_adam_(  # pyright: ignore[reportPrivateImportUsage]
-                [self.vector[part]],
-                [gradient[part]],
-                [self.mean[part]],
-                [self.square[part]],
-                [],
-                [count],
-                lr=table.index_select(0, self.number).squeeze(0),
-                beta1=self.betas[0],
-                beta2=self.betas[1],
-                weight_decay=0.0,
-                eps=EPS,
-                amsgrad=False,
-                maximize=False,
-            )
+            rate = table.index_select(0, self.number).squeeze(0)
+            moments = self.mean[part], self.square[part], count
+            take_adam_step([self.vector[part]], [gradient[part]], [moments], rate, self.betas)
         self.averaged.lerp_(self.vector, 1 - self.average)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -94,31 +77,47 @@ class Training(Stack):
             if name.startswith(prefix)
         }
 
-    def save(self, path: Path, **more: np.ndarray) -> None:
-        """Write the state, whole or not at all.
 
-        Args:
-            path: of the file.
-            more: arrays to keep beside it.
-        """
-        arrays = {name: tensor.cpu().numpy() for name, tensor in self.tensors().items()}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as temporary, temporary.open("wb") as file:
-            arrays |= {f"more {name}": value for name, value in more.items()}
-            np.savez(file, allow_pickle=False, **arrays)
+def take_adam_step(
+    parameters: list[Tensor],
+    gradients: list[Tensor],
+    moments: Sequence[tuple[Tensor, Tensor, Tensor]],
+    rate: Float[Tensor, ""],
+    betas: tuple[float, float],
+) -> None:
+    """Adam in one sweep over memory, by a rate that a graph can read anew in each replay.
 
-    @torch.no_grad()
-    def load(self, path: Path) -> dict[str, np.ndarray]:
-        """Go on from a state.
+    Args:
+        parameters: to change.
+        gradients: of each.
+        moments: mean, mean square and number of steps of each, changed too.
+        rate: of this step.
+        betas: how long the moments last.
 
-        Returns:
-            The arrays that were kept beside it.
-        """
-        with np.load(path, allow_pickle=False) as arrays:
-            for name, tensor in self.tensors().items():
-                tensor.copy_(torch.from_numpy(arrays[name]))
-            more = [name for name in arrays.files if name.startswith("more ")]
-            return {name.removeprefix("more "): arrays[name] for name in more}
+    Example:
+        >>> p, moments = torch.zeros(2), (torch.zeros(2), torch.zeros(2), torch.zeros(()))
+        >>> gradient, rate = torch.tensor([3.0, -1.0]), torch.tensor(0.1)
+        >>> take_adam_step([p], [gradient], [moments], rate, (0.9, 0.9))
+        >>> p
+        tensor([-0.1000,  0.1000])
+    """
+    means, squares, counts = (list(each) for each in zip(*moments, strict=True))
+    torch._foreach_add_(counts, 1)  # pyright: ignore[reportPrivateImportUsage]
+    torch._fused_adam_(  # pyright: ignore[reportPrivateImportUsage]
+        parameters,
+        gradients,
+        means,
+        squares,
+        [],
+        counts,
+        lr=rate,
+        beta1=betas[0],
+        beta2=betas[1],
+        weight_decay=0.0,
+        eps=EPS,
+        amsgrad=False,
+        maximize=False,
+    )
 
 
 def cycle(noise: Float[Tensor, " n"]) -> Int[Tensor, " n"]:

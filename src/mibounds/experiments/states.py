@@ -1,0 +1,69 @@
+"""States of trainings on disk, to go on from as if nothing had happened.
+
+A state is a plain archive of arrays, written whole or not at all; to read one executes nothing.
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mibounds.files import replacing
+
+_MORE = "more "  # before the names of what is kept beside the tensors
+
+
+def write_state(path: Path, tensors: Mapping[str, Tensor], more: Mapping[str, np.ndarray]) -> None:
+    """Write tensors, and arrays to keep beside them.
+
+    Args:
+        path: of the file; its folder is made.
+        tensors: by name.
+        more: by name.
+    """
+    arrays = {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
+    arrays |= {f"{_MORE}{name}": value for name, value in more.items()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)
+
+
+@torch.no_grad()
+def read_state(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
+    """Copy a state into tensors; into all of them or, if it cannot be read, into none.
+
+    Args:
+        path: of the file.
+        tensors: of the names and shapes that were written.
+
+    Returns:
+        The arrays that were kept beside them.
+
+    Example:
+        >>> path = getfixture("tmp_path") / "state.npz"
+        >>> write_state(path, {"weight": torch.ones(2)}, {"epoch": np.array(3)})
+        >>> weight = torch.zeros(2)
+        >>> read_state(path, {"weight": weight})["epoch"].item(), weight
+        (3, tensor([1., 1.]))
+    """
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        found = {name: torch.from_numpy(arrays[name]) for name in tensors}
+        shapes = {name: tuple(found[name].shape) for name in tensors}
+        if shapes != {name: tuple(tensor.shape) for name, tensor in tensors.items()}:
+            raise ValueError("its shapes are others")
+    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(
+            f"Expected the state of this training in {str(path)!r} but got {error}; "
+            "remove the file to begin anew."
+        ) from error
+    for name, tensor in tensors.items():
+        tensor.copy_(found[name])
+    return {k.removeprefix(_MORE): v for k, v in arrays.items() if k.startswith(_MORE)}
