@@ -7,6 +7,9 @@ import sys
 import warnings
 
 import torch
+
+# Before there is a group, or it is held for ever and the exit may abort (pytorch issue 190489).
+import torch._dynamo
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
