@@ -11,7 +11,7 @@ import mibounds as mb
 from mibounds.experiments import EXPERIMENTS, Cell, bottlenecks
 from mibounds.experiments import information_bottleneck as ib
 from mibounds.experiments.states import read_state, write_state
-from mibounds.experiments.trainings import cycle
+from mibounds.experiments.trainings import Training, cycle
 
 pytest.importorskip("pooch")
 
@@ -120,6 +120,51 @@ def test_the_encoder_alone_minimises_and_the_estimator_alone_learns(method):
     torch.testing.assert_close(entropy, own)
     (own + 0.5 * m.information(p, x, z, uniform)).backward()
     torch.testing.assert_close(reached, m.encoder.layers[0].weight.grad, rtol=1e-3, atol=1e-4)
+
+
+def test_q_learns_through_noise_on_its_inputs():
+    torch.manual_seed(1)
+    m = model("vclub")
+    pixels, labels = (255 * torch.rand(12, 784)).to(torch.uint8), torch.arange(12) % 10
+    noise, uniform, jitter = torch.randn(12, 4), torch.rand(12), torch.randn(12, 784)
+    without, _, _ = m(pixels, labels, noise, uniform)
+    through, _, _ = m(pixels, labels, noise, uniform, jitter)
+    x = bottlenecks.scale_pixels(pixels)
+    z = (m.encode(x).mean + m.encode(x).stddev * noise).detach()
+    learn = m.estimator.learning_loss
+    expected = learn(x + bottlenecks.JITTER * jitter, z) - learn(x, z)
+    assert abs(expected.item()) > 1e-3
+    torch.testing.assert_close(through - without, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_the_estimator_has_a_rate_of_its_own():
+    training = Training([model("vclub")], [0.01], estimator_rate=3.0)
+    before = training.vector.clone()
+    training.update(torch.ones_like(before))  # the first step of Adam is the rate
+    own, estimator = training.parts
+    assert before[own].shape[0] > 0
+    assert before[estimator].shape[0] > 0
+    moved = before - training.vector
+    torch.testing.assert_close(moved[own], torch.full_like(moved[own], 0.01), rtol=0, atol=1e-5)
+    three = torch.full_like(moved[estimator], 0.03)
+    torch.testing.assert_close(moved[estimator], three, rtol=0, atol=1e-5)
+
+
+def test_every_epoch_has_an_order_of_its_own_and_every_seed(digits):
+    lane = ib._Lane(CONFIG, runs("none"), digits, 3)
+    (first,), (again,), (second,) = (
+        [torch.cat([part.flatten().double() for block in lane.blocks(e) for part in block])]
+        for e in (0, 0, 1)
+    )
+    assert torch.equal(first, again)
+    assert not torch.equal(first, second)
+
+
+def test_the_error_is_that_of_the_last_epoch():
+    outcome = {"curve": [3.0, 1.0, 2.0], "x_lower": [1.0], "x_upper": [2.0], "y": [1.0]}
+    rows = {r["metric"]: r["value"] for r in ib._rows(runs("club")[0], outcome, "made up")}
+    assert rows["error"] == 2.0
+    assert rows["error_oracle"] == 1.0
 
 
 def test_a_lower_bound_below_zero_pulls_no_more():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import mibounds as mb
-from mibounds.copulas import NormalScores, interpolate
+from mibounds.copulas import NormalScores, count_below, interpolate
 
 X, Y, N = 3, 2, 500
 
@@ -26,6 +26,12 @@ def test_interpolation_by_hand():
     value, slope = interpolate(at, x, y)
     torch.testing.assert_close(value, torch.tensor([[-2.0, 5.5], [2.0, 7.5], [4.0, 15.0]]))
     torch.testing.assert_close(slope, torch.tensor([[2.0, 0.1], [2.0, 0.3], [0.5, 0.3]]))
+
+
+def test_values_at_a_knot_count_by_half():
+    x = torch.tensor([[0.0, 1.0], [0.0, 1.0], [1.0, 1.0], [2.0, 5.0]])
+    knots = torch.tensor([[0.0, 1.0], [1.5, 2.0]])
+    assert count_below(x, knots).tolist() == [[1.0, 1.5], [3.0, 3.0]]
 
 
 @pytest.mark.parametrize("stretch", [lambda y: y, cube, far])

@@ -551,6 +551,6 @@ def test_it_fits_also_where_gradients_are_off(mode):
 def test_fits_also_where_gradients_are_off():
     x, y = mb.TASKS["gaussian-2"].sample(200, generator=0)
     with torch.no_grad():
-        one, many = mb.CLUB(20, 20, 8), [mb.CLUB(20, 20, 8)]
+        one, many = mb.CLUB(20, 20, 8), [mb.CLUB(20, 20, 8) for _ in range(2)]
         assert mb.fit(one, x, y, steps=11)[-1] < mb.fit(mb.CLUB(20, 20, 8), x, y, steps=1)[0]
         mb.fit_many(many, x, y, steps=5)

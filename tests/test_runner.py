@@ -290,6 +290,31 @@ def test_a_cell_that_fails_stops_no_other(go, toy, tmp_path):
     assert len(toy.computed) == 24
 
 
+def test_states_are_kept_until_all_is_done(go, toy, tmp_path, monkeypatch):
+    run = toy.run
+
+    def leave_a_state(config, cells):
+        states = Path(config.checkpoints)
+        states.mkdir(parents=True, exist_ok=True)
+        (states / f"{cells[0].name}.npz").touch()
+        return run(config, cells)
+
+    monkeypatch.setattr(toy, "run", leave_a_state)
+    toy.broken = {"correct_two_nwj_1"}
+    with pytest.raises(Failed):
+        go()
+    assert (tmp_path / "toy" / "checkpoints" / "correct_two_nwj_1.npz").exists()
+    toy.broken = set()
+    go()
+    assert not (tmp_path / "toy" / "checkpoints").exists()
+
+
+def test_what_takes_time_is_measured_alone(go, toy, monkeypatch):
+    monkeypatch.setattr(toy, "alone", True)
+    go(jobs=0)
+    assert len(toy.computed) == 24  # in this process, one after the other
+
+
 def test_rows_for_every_cell(go, toy, monkeypatch):
     monkeypatch.setattr(toy, "run", lambda config, cells: [])
     with pytest.raises(Failed, match="Expected rows for each of 1 cells but got 0"):

@@ -73,7 +73,7 @@ class NormalScores(nn.Module):
         spread = batch.mean((x - mean).square()).sqrt()
         guess = mean + (spread + (spread == 0)) * self.scores
         knots = torch.where(self.batches == 0, guess, self.knots)
-        below = batch.sum(_count_below(x, knots)) / batch.size
+        below = batch.sum(count_below(x, knots)) / batch.size
         weight = (self.batches + 2).reciprocal().clamp_min(self.momentum)
         part = torch.lerp(torch.special.ndtr(self.scores), below, weight)
         now = torch.special.ndtri(part)  # the scores that the knots have by now
@@ -89,7 +89,7 @@ class NormalScores(nn.Module):
         return interpolate(x, self.knots, self.scores)
 
 
-def _count_below(x: Float[Tensor, "n dim"], knots: Float[Tensor, "k dim"]) -> Tensor:
+def count_below(x: Float[Tensor, "n dim"], knots: Float[Tensor, "k dim"]) -> Tensor:
     """How many lie below each knot, those at it by half."""
     ordered = x.T.sort(-1).values
     left, right = (_search(ordered, knots.T, right) for right in (False, True))
