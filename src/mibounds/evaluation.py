@@ -24,13 +24,13 @@ from torch import Tensor
 from torch.distributions import Distribution, kl_divergence
 
 from mibounds import functional
-from mibounds.bounds import Negatives
 from mibounds.conditionals import Conditional
 from mibounds.densities import is_discrete, log_prob, log_prob_at, standard_normal
 from mibounds.estimators import BA, CLUB, VUB, CLUBSample, DoE, Estimator
 from mibounds.estimators.from_conditionals import log_marginal, nothing
 from mibounds.estimators.from_critics import SMILE
 from mibounds.families import LOG_2PI, family_of, unwrap
+from mibounds.pairs import Negatives
 from mibounds.rows import Rows
 from mibounds.sums import (
     KEPT,

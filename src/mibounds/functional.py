@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Normal, kl_divergence
 
 from mibounds import bounds
-from mibounds.bounds import Draw, Negatives, draw_negatives
+from mibounds.bounds import Draw, draw_negatives
 from mibounds.densities import (
     all_pairs,
     check_distribution,
@@ -30,7 +30,7 @@ from mibounds.densities import (
 )
 from mibounds.distributed import Batch
 from mibounds.families import club_normal, club_sample_normal, unwrap
-from mibounds.pairs import check_negatives
+from mibounds.pairs import Negatives, check_negatives
 from mibounds.samples import check_samples
 
 if TYPE_CHECKING:

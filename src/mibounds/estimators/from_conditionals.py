@@ -13,13 +13,13 @@ from torch.distributions import Distribution, Normal
 from torch.utils.checkpoint import checkpoint
 
 from mibounds import bounds, functional
-from mibounds.bounds import Draw, Negatives
+from mibounds.bounds import Draw
 from mibounds.conditionals import Bernoulli, Categorical, Conditional, Gaussian, GaussianMixture
 from mibounds.copulas import Copula
 from mibounds.densities import check_distribution, log_prob, log_prob_same
 from mibounds.families import club_of_sums, find_centre, sum_normal, unwrap
 from mibounds.nn import Hidden, check_size, dims_or_part
-from mibounds.pairs import check_negatives
+from mibounds.pairs import Negatives, check_negatives
 from mibounds.samples import check_pair, check_shapes
 
 if TYPE_CHECKING:

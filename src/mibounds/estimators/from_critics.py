@@ -12,12 +12,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from mibounds import bounds
-from mibounds.bounds import Negatives
 from mibounds.critics import ConcatCritic, Critic, score_pairs
 from mibounds.distributed import Batch
 from mibounds.estimators.from_conditionals import Side
 from mibounds.nn import MLP, Hidden, Standardizer, dims_or_part
-from mibounds.pairs import Pairs, check_negatives
+from mibounds.pairs import Negatives, Pairs, check_negatives
 from mibounds.samples import check_pair, check_real
 
 if TYPE_CHECKING:
