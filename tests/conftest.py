@@ -40,13 +40,17 @@ def unchecked(monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def architecture():
-    """The hook of the documentation that reads the imports."""
-    path = Path(__file__).parents[1] / "docs" / "hooks" / "architecture.py"
-    spec = importlib.util.spec_from_file_location("architecture", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def hook():
+    """Load a hook of the documentation by its name."""
+
+    def load(name):
+        path = Path(__file__).parents[1] / "docs" / "hooks" / f"{name}.py"
+        spec = importlib.util.spec_from_file_location(name, path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load
 
 
 @pytest.fixture

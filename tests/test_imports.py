@@ -82,9 +82,9 @@ assert state() == before
     run(code)
 
 
-def test_imports_follow_the_flow(architecture):
+def test_imports_follow_the_flow(hook):
     level = {name: i for i, names in enumerate(ORDER) for name in names}
-    imports = architecture.find_imports()
+    imports = hook("architecture").find_imports()
     assert set(level) == set(imports), "each module has its place in the flow"
     for own, others in imports.items():
         for other in others:

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 
@@ -62,7 +64,8 @@ def test_figures_are_there():
         assert figure.exists()
 
 
-def test_the_architecture_is_drawn_from_the_imports(architecture):
+def test_the_architecture_is_drawn_from_the_imports(hook):
+    architecture = hook("architecture")
     imports = architecture.find_imports()
     assert "distributed" in imports["nn"]
     assert imports["sums"] == set()
@@ -93,3 +96,24 @@ def test_errors_of_measuring():
             assert row[1:] == [str(m["tasks"]), *numbers]
             checked += 1
     assert checked == len(methods)
+
+
+def test_formulas_are_set(hook):
+    formulas = hook("formulas")
+    page = "Put $`\\log u \\le u / a`$ here:\n\n```math\n\\frac{1}{N} \\sum_{i=1}^{N} y_i\n```\n"
+    text = formulas.on_page_markdown(page)
+    assert text.count("<math") == 2
+    assert "<mfrac><mn>1</mn><mi>N</mi></mfrac>" in text
+    assert "$" not in text
+    with pytest.raises(ValueError, match="some command in it is unknown"):
+        formulas.render(r"\nosuchcommand{x}", "block")
+
+
+def test_no_page_shows_the_source_of_a_formula(hook):
+    formulas = hook("formulas")
+    pages = list((ROOT / "docs").rglob("*.md"))
+    assert any("```math" in page.read_text() for page in pages)
+    for page in pages:
+        text = formulas.on_page_markdown(page.read_text())
+        assert "```math" not in text, page
+        assert "$`" not in text, page
