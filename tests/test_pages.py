@@ -75,7 +75,8 @@ def test_the_architecture_is_drawn_from_the_imports(hook):
     text = architecture.on_page_markdown("<!-- diagram --> <!-- modules -->", page=page)
     for name in imports.keys() - {"__main__"}:
         assert f">{name}</text>" in text
-    assert "- **`bounds.py`** " in text
+    assert "- **`pairs.py`** " in text
+    assert "- **`bounds/`** " in text
     other = SimpleNamespace(file=SimpleNamespace(src_uri="index.md"))
     assert architecture.on_page_markdown("<!-- diagram -->", page=other) == "<!-- diagram -->"
 
@@ -103,7 +104,7 @@ def test_formulas_are_set(hook):
     page = "Put $`\\log u \\le u / a`$ here:\n\n```math\n\\frac{1}{N} \\sum_{i=1}^{N} y_i\n```\n"
     text = formulas.on_page_markdown(page)
     assert text.count("<math") == 2
-    assert "<mfrac><mn>1</mn><mi>N</mi></mfrac>" in text
+    assert "<mfrac><mrow><mn>1</mn></mrow><mrow><mi>N</mi></mrow></mfrac>" in text
     assert "$" not in text
     with pytest.raises(ValueError, match="some command in it is unknown"):
         formulas.render(r"\nosuchcommand{x}", "block")
