@@ -77,6 +77,7 @@ def test_the_architecture_is_drawn_from_the_imports(hook):
         assert f">{name}</text>" in text
     assert "- **`pairs.py`** " in text
     assert "- **`bounds/`** " in text
+    assert "\n    - **`from_critics.py`** Bounds from a critic" in text
     other = SimpleNamespace(file=SimpleNamespace(src_uri="index.md"))
     assert architecture.on_page_markdown("<!-- diagram -->", page=other) == "<!-- diagram -->"
 

@@ -107,13 +107,20 @@ def _reach(name: str, imports: dict[str, set[str]]) -> set[str]:
 
 
 def describe(imports: dict[str, set[str]]) -> str:
-    """A paragraph a module: the first one of its docstring."""
+    """A paragraph a module, from its docstring; the modules of a package below it."""
     levels = find_levels(imports)
     lines = []
     for name in sorted(imports, key=lambda name: (levels[name], name)):
-        path = SOURCE / f"{name}.py"
-        path = path if path.exists() else SOURCE / name / "__init__.py"
-        text = ast.get_docstring(ast.parse(path.read_text())) or ""
-        first = " ".join(text.split("\n\n")[0].split())
-        lines.append(f"- **`{path.relative_to(SOURCE).as_posix()}`** {first}")
+        folder = SOURCE / name
+        if folder.is_dir():
+            lines.append(f"- **`{name}/`** {_first_paragraph(folder / '__init__.py')}")
+            for path in sorted(folder.glob("[a-z]*.py")):
+                lines.append(f"    - **`{path.name}`** {_first_paragraph(path)}")
+        else:
+            lines.append(f"- **`{name}.py`** {_first_paragraph(folder.with_suffix('.py'))}")
     return "\n".join(lines)
+
+
+def _first_paragraph(path: Path) -> str:
+    text = ast.get_docstring(ast.parse(path.read_text())) or ""
+    return " ".join(text.split("\n\n")[0].split())
