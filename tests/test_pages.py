@@ -1,10 +1,14 @@
 """The numbers on the pages are those of the committed results."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
+import mibounds as mb
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -119,3 +123,78 @@ def test_no_page_shows_the_source_of_a_formula(hook):
         text = formulas.on_page_markdown(page.read_text())
         assert "```math" not in text, page
         assert "$`" not in text, page
+
+
+def test_the_page_on_measuring_shows_what_was_measured():
+    page = (ROOT / "docs" / "measure.md").read_text()
+    tasks = json.loads((RESULTS / "measure" / "tasks.json").read_text())
+    for m in tasks["methods"]:
+        low = "-" if m["mae_below_2"] is None else f"{m['mae_below_2']:.3f}"
+        assert f"| `{m['method']}` | {m['tasks']} | {m['mae']:.3f} | {low} |" in page
+    coverage = (RESULTS / "measure" / "coverage.md").read_text()
+    assert coverage.strip() in page
+    large = json.loads((RESULTS / "measure" / "large.json").read_text())
+    low, high = large["interval"]
+    said = (
+        f"with {large['rows']} rows",
+        f"with one thread {large['seconds']:.0f} s, at most {large['peak_MB'] / 1000:.1f} GB",
+        f"{large['nats']:.3f} nats where the truth is {large['truth']:.3f}.",
+        f"{low:.3f} to {high:.3f}",
+    )
+    words = " ".join(page.split())
+    assert [part for part in said if part not in words] == []
+
+
+def test_the_page_on_minimising_shows_what_was_measured():
+    words = " ".join((ROOT / "docs" / "minimise.md").read_text().split())
+    summary = json.loads((RESULTS / "minimization" / "summary.json").read_text())
+    rows = [e for e in summary if e["task"] == "gaussian-10" and e["metric"] == "error"]
+    assert len(rows) == len(mb.ESTIMATORS)
+    for e in rows:
+        assert f"| `{e['method']}` |" in words
+        assert f"| {e['mean']:.3f} ± {e['sd']:.3f} |" in words
+    for name in ("cpu", "cuda"):
+        result = json.loads((RESULTS / "bench" / f"penalty_{name}.json").read_text())
+        for row in result["rows"][1:]:
+            assert f"{100 * (row['over_without'] - 1):.1f} %" in words
+    soak = json.loads((RESULTS / "bench" / "penalty_soak.json").read_text())
+    assert soak["steps"] == 100_000
+    assert soak["steps_not_finite"] == 0
+    assert soak["parameters_finite"] is True
+    memory = [row["resident_mib"] for row in soak["rows"]]
+    assert max(memory[1:]) - memory[1] < 10, "memory is not flat"
+
+
+def test_the_readme_shows_what_was_measured():
+    words = (ROOT / "README.md").read_text()
+    table = (RESULTS / "estimation-quality" / "table.md").read_text().splitlines()
+    floors = [cells(line) for line in table if len(cells(line)) == 5 and cells(line)[0] != "task"]
+    checked = 0
+    for task, mse, floor, _, paper in floors:
+        if f"| {task} |" in words:
+            assert f"| {task} | {paper} | {float(mse):.2f} | {float(floor):.2f} |" in words
+            checked += 1
+    assert checked == 4
+    steps = json.loads((RESULTS / "bench" / "steps_cpu.json").read_text())
+    (ratio,) = (
+        row["measured"] for row in steps["acceptance"] if row["what"].startswith("CLUB, N = 4096")
+    )
+    assert f"at N = 4096 takes 1/{ratio:.0f} of the time" in words
+
+
+def test_the_readme_lists_every_estimator():
+    lines = (ROOT / "README.md").read_text().splitlines()
+    rows = {cells(line.replace("\\|", "/"))[0]: line for line in lines if line.startswith("| `")}
+    assert set(rows) == {f"`{name}`" for name in mb.ESTIMATORS}
+    for name, kind in mb.ESTIMATORS.items():
+        _, own, side, _, _, paper = cells(rows[f"`{name}`"].replace("\\|", "/"))
+        assert own == f"`{kind.__name__}`"
+        assert kind.bound in side or side.startswith("as ")
+        assert paper.split()[0] in kind.reference
+
+
+def test_the_picture_of_the_readme_is_that_of_the_results(tmp_path):
+    pytest.importorskip("matplotlib")
+    command = [sys.executable, str(ROOT / "benchmarks" / "overview.py")]
+    subprocess.run([*command, "--out", str(tmp_path / "overview.svg")], check=True)
+    assert (tmp_path / "overview.svg").read_text() == (RESULTS / "overview.svg").read_text()
