@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: setup demo test lint format docs docs-serve bench build clean
+.PHONY: setup demo test coverage lint format docs docs-serve bench build clean
 
 setup: $(STAMP)
 
@@ -21,6 +21,9 @@ demo: $(STAMP)
 	$(BIN)/python examples/demo.py --out out/demo
 
 test: $(STAMP)
+	$(BIN)/python -m pytest --numprocesses=auto
+
+coverage: $(STAMP)
 	$(BIN)/python -m pytest --numprocesses=auto --cov --cov-fail-under=90
 
 lint: $(STAMP)

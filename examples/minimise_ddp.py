@@ -11,6 +11,7 @@ q. NCCL on GPUs, gloo without. In single precision Adam lets rounding grow over 
 """
 
 import argparse
+import copy
 import json
 import os
 from collections.abc import Iterator
@@ -93,6 +94,7 @@ def train_accelerate(model: nn.Module, penalty: mb.MIPenalty, accelerator, args)
             accelerator.backward(mse_loss(told, a) + args.weight * penalty(z, s, group=group))
             optimizer.step()
             optimizer.zero_grad()
+    accelerator.free_memory()  # nothing may hold the group when it goes
 
 
 def look(model: nn.Module, penalty: mb.MIPenalty, seed: int) -> dict[str, float]:
@@ -134,7 +136,7 @@ def main() -> None:
     dtype = torch.float64 if args.double else torch.float32
     model = Encoder().to(device, dtype)
     penalty = mb.MIPenalty(mb.CLUB(Z, S)).to(device, dtype)
-    before = {"encoder": "as it was", **look(model, penalty, args.seed + 1)}
+    encoders = {"as it was": copy.deepcopy(model), "trained": model}
     if args.accelerate:
         train_accelerate(model, penalty, accelerator, args)
     else:
@@ -143,8 +145,11 @@ def main() -> None:
     if dist.is_initialized():
         dist.destroy_process_group()
     if int(os.environ.get("RANK", 0)) == 0:
-        rows = [before, {"encoder": "trained", **look(model, penalty, args.seed + 1)}]
-        table = Table(*before, title=f"z without s, in nats; processes: {processes}")
+        rows = [
+            {"encoder": name, **look(encoder, penalty, args.seed + 1)}
+            for name, encoder in encoders.items()
+        ]
+        table = Table(*rows[0], title=f"z without s, in nats; processes: {processes}")
         for row in rows:
             table.add_row(*(f"{v:.3f}" if isinstance(v, float) else v for v in row.values()))
         Console().print(table)

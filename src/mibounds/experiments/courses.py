@@ -289,6 +289,16 @@ class Course:
         self._collect(target, as_trained)
         return torch.cat([through(normalise(part)) for part in images.split(TEST_BATCH)])
 
+    def _embed_both(
+        self, kinds: Sequence[str], count: int, as_trained: bool = False
+    ) -> list[Tensor]:
+        """Embeddings of each kind of so many held-out images of the source, then of the target."""
+        sides = [
+            [self.embed(kind, each.test_images[:count], bool(i), as_trained) for kind in kinds]
+            for i, each in enumerate(self.domains)
+        ]
+        return [torch.cat(parts) for parts in zip(*sides, strict=True)]
+
     def _collect(self, target: bool, as_trained: bool) -> None:
         """Put batch statistics of training images to use, unless they are already."""
         s = self.settings
@@ -315,15 +325,7 @@ class Course:
         """Mutual information of the two embeddings on held-out images, by a Gaussian copula."""
         if not self.model.domain_embedding:
             return math.nan
-        content, domain = (
-            torch.cat(
-                [
-                    self.embed(kind, each.test_images[:MEASURED], bool(i), as_trained=True)
-                    for i, each in enumerate(self.domains)
-                ]
-            )
-            for kind in ("content", "domain")
-        )
+        content, domain = self._embed_both(("content", "domain"), MEASURED, as_trained=True)
         try:
             result = estimate(content.cpu(), domain.cpu(), methods="gaussian_copula", budget="fast")
         except ValueError:  # too few images for so many columns, or values that are not finite
@@ -335,12 +337,8 @@ class Course:
         count = self.config.embedded
         kinds = ["content", *(["domain"] if self.model.domain_embedding else [])]
         found = {}
-        for kind in kinds:
-            z = [
-                self.embed(kind, each.test_images[:count], bool(i))
-                for i, each in enumerate(self.domains)
-            ]
-            points = project(torch.cat(z).cpu())
+        for kind, z in zip(kinds, self._embed_both(kinds, count), strict=True):
+            points = project(z.cpu())
             points = 100 * points / points.abs().max().clamp_min(EPS)  # few digits are enough
             found[f"plane_{kind}"] = [round(v, 1) for v in points.flatten().tolist()]
         return found
