@@ -353,7 +353,8 @@ def test_half_a_report_loses_nothing_else(calls, data, capfd, monkeypatch, error
 
 
 SLOW = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # some shells start jobs that ignore it
 import mibounds.estimation
 from mibounds.cli import main
 
