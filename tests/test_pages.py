@@ -1,6 +1,7 @@
 """The numbers on the pages are those of the committed results."""
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 import mibounds as mb
+from mibounds.cli import _parse
+from mibounds.commands import Command
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -198,3 +201,51 @@ def test_the_picture_of_the_readme_is_that_of_the_results(tmp_path):
     command = [sys.executable, str(ROOT / "benchmarks" / "overview.py")]
     subprocess.run([*command, "--out", str(tmp_path / "overview.svg")], check=True)
     assert (tmp_path / "overview.svg").read_text() == (RESULTS / "overview.svg").read_text()
+
+
+def test_the_page_on_scale_shows_what_was_measured():
+    words = " ".join((ROOT / "docs" / "scale.md").read_text().split())
+
+    def result(name):
+        return json.loads((RESULTS / "bench" / f"{name}.json").read_text())
+
+    said = [
+        f"| {row['what']} | {row['measured']:.{4 if row['measured'] > 1e3 else 3}g} {row['unit']}"
+        for row in result("steps_cpu")["acceptance"]
+        if row["what"] != "the same, memory kept"
+    ]
+    (rival,) = (
+        row["ratio"]
+        for row in result("torch_mist")["rows"]
+        if row["method"] == "club" and row["n"] == 2048
+    )
+    streaming, gpu = result("streaming"), result("gpu")["rows"]
+    cpu, cuda = (result(f"ensembles_{name}")["acceptance"][0] for name in ("cpu", "gpu"))
+    said += [
+        f"over ours | {rival:.0f} x |",
+        f"| {streaming['streaming']['peak_MB']:.0f} MB, {streaming['streaming']['seconds']:.1f} s",
+        f"| {streaming['relative_difference']:.1e} |",
+        f"| {gpu[0]['times_ideal']:.1f} x |",
+        f"eager over Triton | {gpu[-1]['ratio']:.1f} x |",
+        f"the least of all conditionals | {cpu['measured']:.1f} x |",
+        f"the least of all estimators | {cuda['measured']:.0f} x |",
+    ]
+    assert gpu[-1]["n"] == 8192
+    assert len(said) == 17
+    assert [part for part in said if part.strip() not in words] == []
+
+
+def test_every_command_on_the_pages_is_one():
+    pytest.importorskip("tyro", reason="the command line needs it")
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    lines = [
+        line.strip().split(" #")[0]
+        for page in pages
+        for line in page.read_text().splitlines()
+        if line.lstrip().startswith("mibounds ")
+    ]
+    assert len(lines) > 30
+    for line in lines:
+        words = [word.replace("$SLURM_ARRAY_TASK_ID", "1") for word in shlex.split(line)[1:]]
+        if words != ["--version"]:
+            assert isinstance(_parse(words), Command), line
