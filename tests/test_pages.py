@@ -4,6 +4,7 @@ import json
 import shlex
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -249,3 +250,22 @@ def test_every_command_on_the_pages_is_one():
         words = [word.replace("$SLURM_ARRAY_TASK_ID", "1") for word in shlex.split(line)[1:]]
         if words != ["--version"]:
             assert isinstance(_parse(words), Command), line
+
+
+def test_the_page_on_choosing_shows_what_was_measured():
+    columns = {name: max(task.x_dim, task.y_dim) for name, task in mb.TASKS.items()}
+    lines = (RESULTS / "measure" / "tasks.jsonl").read_text().splitlines()
+    errors = defaultdict(list)
+    for row in map(json.loads, lines):
+        wide = (columns[row["task"]] > 2) + (columns[row["task"]] > 5)
+        errors[row["method"], wide].append(abs(row["nats"] - row["truth"]))
+    page = [cells(line) for line in lines_of("choose.md")]
+    rows = [row for row in page if len(row) == 5 and row[0].startswith("`")]
+    assert len(rows) == 20
+    for method, side, *values in rows:
+        name = method.strip("`")
+        if name in mb.ESTIMATORS:
+            assert side == mb.ESTIMATORS[name](2, 2).bound
+        for wide, value in enumerate(values):
+            found = errors[name, wide]
+            assert value == (f"{sum(found) / len(found):.3f}" if found else "")
