@@ -258,7 +258,8 @@ def test_the_page_on_choosing_shows_what_was_measured():
     errors = defaultdict(list)
     for row in map(json.loads, lines):
         wide = (columns[row["task"]] > 2) + (columns[row["task"]] > 5)
-        errors[row["method"], wide].append(abs(row["nats"] - row["truth"]))
+        if row["nats"] is not None:
+            errors[row["method"], wide].append(abs(row["nats"] - row["truth"]))
     page = [cells(line) for line in lines_of("choose.md")]
     rows = [row for row in page if len(row) == 5 and row[0].startswith("`")]
     assert len(rows) == 20
