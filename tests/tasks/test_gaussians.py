@@ -105,7 +105,7 @@ def test_random_is_fixed_by_its_seed():
         (lambda: CorrelatedGaussian(2.5, 0.5), "Expected dim to be an integer .* but got 2.5"),
         (
             lambda: CorrelatedGaussian(2, 1.0),
-            "Expected correlation to lie strictly between -1 and 1 but got 1.0; at -1 or 1",
+            "Expected correlation to lie strictly between -1 and 1 but got 1.0; give one",
         ),
         (lambda: CorrelatedGaussian(2, math.nan), "Expected correlation to lie .* but got nan"),
         (
@@ -139,7 +139,7 @@ def test_random_is_fixed_by_its_seed():
         ),
         (
             lambda: Gaussian.sparse(3, 2, 0.5, pairs=3),
-            "Expected pairs to lie between 0 and 2, the smaller dimension but got 3; a coordinate",
+            "Expected pairs to lie between 0 and 2, the smaller dimension but got 3; give fewer",
         ),
     ],
 )

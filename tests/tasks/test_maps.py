@@ -117,13 +117,13 @@ def test_swiss_roll_ends_survive_rounding():
     [
         (
             lambda: SignedPower(0.0),
-            "Expected exponent to be positive and finite but got 0.0; other p",
+            "Expected exponent to be positive and finite but got 0.0; give 3.0",
         ),
         (lambda: SignedPower(math.inf), "Expected exponent to be positive and finite but got inf"),
         (lambda: Mixing(0), "Expected dim to be an integer of at least 1 but got 0"),
         (
             lambda: Mixing(2, condition=0.5),
-            "Expected condition to be finite and at least 1 but got 0.5; it is the ratio",
+            "Expected condition to be finite and at least 1 but got 0.5; give the ratio",
         ),
         (lambda: Spiral(math.nan), "Expected speed to be finite but got nan; give radians"),
         (

@@ -144,7 +144,7 @@ ONE, EYE = ((0.0, 0.0),), (((1.0, 0.0), (0.0, 1.0)),)
         (lambda: GaussianMixture.cross(1.0), "Expected covariance to be positive definite but got"),
         (
             lambda: GaussianMixture.balls(1, ONE, 0.0),
-            "Expected scale to be positive and finite but got 0.0; it is the radius",
+            "Expected scale to be positive and finite but got 0.0; give the radius",
         ),
     ],
 )

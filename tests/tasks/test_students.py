@@ -100,6 +100,6 @@ def test_df_error(df):
 
 @pytest.mark.usefixtures("unchecked")
 def test_gaussian_error():
-    message = "Expected gaussian to be a Gaussian task but got 3; its covariance is the dispersion"
+    message = "Expected gaussian to be a Gaussian task but got 3; give one whose covariance"
     with pytest.raises(ValueError, match=message):
         StudentT(3, 1.0)

@@ -54,7 +54,7 @@ def test_rounding_never_makes_a_drawn_pair_impossible(eps, monkeypatch):
 
 @pytest.mark.parametrize("eps", [0.0, -1.0, 1e-5, math.inf, math.nan])
 def test_epsilon_error(eps):
-    message = f"Expected epsilon to be finite and at least 1e-4 but got {eps}; finer noise"
+    message = f"Expected epsilon to be finite and at least 1e-4 but got {eps}; give 0.1"
     with pytest.raises(ValueError, match=message):
         UniformNoise(eps)
 

@@ -54,7 +54,7 @@ class CorrelatedGaussian(Task):
             abs(self.correlation) < 1,
             "correlation to lie strictly between -1 and 1",
             self.correlation,
-            "at -1 or 1 the mutual information is infinite",
+            "give one nearer to 0, since at -1 or 1 the mutual information is infinite",
         )
         self._set(x_dim=self.dim, y_dim=self.dim)
 
@@ -149,7 +149,7 @@ class Gaussian(Task):
             0 <= pairs <= min(x_dim, y_dim),
             f"pairs to lie between 0 and {min(x_dim, y_dim)}, the smaller dimension",
             pairs,
-            "a coordinate belongs to one pair at most",
+            "give fewer, since a coordinate belongs to one pair at most",
         )
         s = np.eye(x_dim + y_dim)
         k = np.arange(pairs)

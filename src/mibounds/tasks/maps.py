@@ -56,7 +56,7 @@ class SignedPower(Map):
             0 < self.exponent < math.inf,
             "exponent to be positive and finite",
             self.exponent,
-            "other powers are not bijections of the real line",
+            "give 3.0, for example, since other powers are not bijections of the real line",
         )
 
     def _call(self, x: Tensor) -> Tensor:
@@ -153,7 +153,7 @@ class Mixing(Map):
             1 <= self.condition < math.inf,
             "condition to be finite and at least 1",
             self.condition,
-            "it is the ratio of the largest to the smallest singular value",
+            "give the ratio of the largest to the smallest singular value",
         )
 
     @cached_property

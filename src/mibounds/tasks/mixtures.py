@@ -94,7 +94,7 @@ class GaussianMixture(Task):
             0 < scale < math.inf,
             "scale to be positive and finite",
             scale,
-            "it is the radius of a ball",
+            "give the radius of a ball",
         )
         places = np.array(freeze("means", means, 2))
         k, dim = places.shape

@@ -49,7 +49,7 @@ class StudentT(Task):
             isinstance(self.gaussian, Gaussian),
             "gaussian to be a Gaussian task",
             repr(self.gaussian),
-            "its covariance is the dispersion matrix",
+            "give one whose covariance is the dispersion matrix",
         )
         expect(
             0 < self.df <= 1e8,

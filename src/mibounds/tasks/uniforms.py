@@ -44,7 +44,7 @@ class UniformNoise(Task):
             1e-4 <= self.epsilon < math.inf,
             "epsilon to be finite and at least 1e-4",
             self.epsilon,
-            "finer noise drowns in the rounding of float32",
+            "give 0.1, for example, since finer noise drowns in the rounding of float32",
         )
         expect_count("dim", self.dim)
         self._set(x_dim=self.dim, y_dim=self.dim)
