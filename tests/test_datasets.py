@@ -772,6 +772,16 @@ def test_mnist_m_that_is_fetched(tiny, server, photographs, monkeypatch, cache):
     assert names_in(cache) == ["mnist-m.npz", "mnist.npz"]
 
 
+def test_mnist_m_of_a_damaged_cache(tiny, server, cache):
+    tiny("mnist", server=server)
+    load("mnist")
+    damage_arrays(cache / "mnist.npz")
+    with pytest.raises(
+        Unavailable, match=r"mnist.npz is damaged \(arrays .*\); remove it, and make"
+    ):
+        load("mnist-m")
+
+
 def test_a_damaged_archive_of_photographs(folder):
     write(folder, {"BSR_bsds500.tgz": tar({"a": bytes(9999)})[:-30]})
     with pytest.raises(ValueError, match=r"BSR_bsds500.tgz is damaged or not an archive"):
@@ -982,8 +992,9 @@ def test_no_network(tiny, server, cache):
     DATASETS["svhn"] = dataclasses.replace(DATASETS["svhn"], forms=(form,))
     with pytest.raises(
         Unavailable,
-        match=r"^train_32x32.mat could not be fetched \(127.0.0.1:9: no connection; "
-        r"127.0.0.1:9: no connection\); get the files by other means and name their folder",
+        match=r"^svhn is out of reach: train_32x32.mat could not be fetched "
+        r"\(127.0.0.1:9: no connection; 127.0.0.1:9: no connection\); "
+        r"get the files by other means and name their folder",
     ):
         load("svhn")
     assert names_in(cache) == []

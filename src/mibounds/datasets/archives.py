@@ -64,7 +64,9 @@ def unpack(file: File, path: Path, contents: Iterable[Content] | None = None) ->
         raise ValueError(f"{path.name} is damaged: {error}; get the file again.") from None
     for content in wanted:
         if content.path not in found:
-            raise ValueError(f"Expected {content.path} in {path.name} but there is none.")
+            raise ValueError(
+                f"Expected {content.path} in {path.name} but there is none; get the file again."
+            )
         if not trusted and not matches(found[content.path], content.hash):
             raise ValueError(
                 f"Expected {content.name} in {path.name} with checksum {content.hash} but got "

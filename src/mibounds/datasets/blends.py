@@ -66,7 +66,9 @@ def read_photographs(path: Path) -> dict[str, bytes]:
                     assert stream is not None  # it is a file
                     found[name] = stream.read()
     except (tarfile.TarError, OSError, EOFError) as error:
-        raise ValueError(f"{path.name} is damaged or not an archive: {error}.") from None
+        raise ValueError(
+            f"{path.name} is damaged or not an archive: {error}; get the file again."
+        ) from None
     return dict(sorted(found.items()))
 
 
@@ -91,7 +93,7 @@ def decode_photographs(files: Mapping[str, bytes]) -> list[np.ndarray]:
         >>> decode_photographs({"1.jpg": b"..."})
         Traceback (most recent call last):
         ...
-        ValueError: 1.jpg is damaged or not a JPEG file.
+        ValueError: 1.jpg is damaged or not a JPEG file; get the photographs again.
     """
     try:
         from PIL import Image
@@ -105,7 +107,9 @@ def decode_photographs(files: Mapping[str, bytes]) -> list[np.ndarray]:
             with Image.open(io.BytesIO(data), formats=("JPEG",)) as image:
                 photographs.append(np.asarray(image.convert("RGB")))
         except Exception:  # Pillow may raise anything over a file made by anyone
-            raise ValueError(f"{name} is damaged or not a JPEG file.") from None
+            raise ValueError(
+                f"{name} is damaged or not a JPEG file; get the photographs again."
+            ) from None
     return photographs
 
 
@@ -134,10 +138,10 @@ def blend(
         if each.ndim != 3 or each.shape[2] != 3 or any(np.less(each.shape[:2], sides)):
             raise ValueError(
                 f"Expected photographs of at least {sides[0]} x {sides[1]} x 3 but got one of "
-                f"shape {each.shape}."
+                f"shape {each.shape}; leave it out, or enlarge it."
             )
     if not photographs:
-        raise ValueError("Expected photographs but got none.")
+        raise ValueError("Expected photographs but got none; pass arrays of shape (H, W, 3).")
     generator = np.random.default_rng(seed)
     which = generator.integers(len(photographs), size=n)
     room = np.array([each.shape[:2] for each in photographs])[which] - sides + 1

@@ -188,9 +188,14 @@ def _read(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             return {name: arrays[name] for name in names}
     except (FileNotFoundError, NotADirectoryError):
-        raise FileNotFoundError(f"there is no file {str(path)!r}") from None
+        raise FileNotFoundError(
+            f"there is no file {str(path)!r}; make it with: mibounds data get {path.stem}"
+        ) from None
     except PermissionError as error:
-        raise Unavailable(f"{path} cannot be read: {error.strerror}.") from None
+        raise Unavailable(
+            f"{path} cannot be read: {error.strerror}; change its permissions, or choose another "
+            "folder with --cache or MIBOUNDS_CACHE."
+        ) from None
     except (
         OSError,
         ValueError,

@@ -153,17 +153,21 @@ def read_plain(path: Path, dataset: Dataset) -> dict[str, Images]:
                     pairs[split] = arrays[f"{split}_images"], arrays[f"{split}_labels"]
     except _UNREADABLE as error:
         text = str(error).strip() or type(error).__name__
-        raise ValueError(f"{path.name} is damaged or not of plain arrays: {text}.") from None
+        raise ValueError(
+            f"{path.name} is damaged or not of plain arrays: {text}; write it with numpy.savez."
+        ) from None
     if not pairs:
         raise ValueError(
-            f"Expected arrays train_images and train_labels in {path.name} but there are none."
+            f"Expected arrays train_images and train_labels in {path.name} but there are none; "
+            "write them with numpy.savez."
         )
     splits = {}
     for split, (images, labels) in pairs.items():
         if images.shape[1:] not in dataset.shapes:
             shapes = " or ".join(str(("n", *shape)).replace("'", "") for shape in dataset.shapes)
             raise ValueError(
-                f"Expected {split}_images of shape {shapes} in {path.name} but got {images.shape}."
+                f"Expected {split}_images of shape {shapes} in {path.name} but got {images.shape}; "
+                "reshape or resize them."
             )
         try:
             images, labels = check_pair(images, labels, images.ndim)

@@ -42,7 +42,7 @@ class Images:
         >>> Images(np.zeros((2, 28, 28), np.uint8), np.array([7]), "made up")
         Traceback (most recent call last):
         ...
-        ValueError: Expected a label for each of 2 images but got 1.
+        ValueError: Expected a label for each of 2 images but got 1; take as many of both.
     """
 
     images: UInt8[np.ndarray, "n h w *c"]
@@ -53,7 +53,7 @@ class Images:
         if len(self.images) != len(self.labels):
             raise ValueError(
                 f"Expected a label for each of {len(self.images)} images but got "
-                f"{len(self.labels)}."
+                f"{len(self.labels)}; take as many of both."
             )
 
     def __len__(self) -> int:

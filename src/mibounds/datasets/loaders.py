@@ -69,7 +69,9 @@ def load(
     """
     check_name(name)
     if split not in ("train", "test"):
-        raise ValueError(f"Expected split to be 'train' or 'test' but got {split!r}.")
+        raise ValueError(
+            f"Expected split to be 'train' or 'test' but got {split!r}; leave it out for 'train'."
+        )
     said: list[str] = []
     path, entry = provide(name, folder, cache, say=said.append)
     if split not in entry.digests:
@@ -80,7 +82,7 @@ def load(
     try:
         images = caches.read_images(path, split)
     except caches.Damaged as error:
-        said.append(f"{path} is damaged ({error}) and is made again")
+        said.append(_is_made_again(path, error))
         provide(name, folder, cache, again=True)
         images = caches.read_images(path, split)
     for text in said:
@@ -96,12 +98,14 @@ def check_name(name: str) -> None:
         Traceback (most recent call last):
         ...
         ValueError: Expected a data set among mnist, ... but got 'minst'; did you mean 'mnist'?
+        If not, see all with: mibounds data list
     """
     if name not in DATASETS:
         close = difflib.get_close_matches(name, DATASETS, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else "."
+        hint = f"did you mean {close[0]!r}? If not, " if close else ""
         raise ValueError(
-            f"Expected a data set among {', '.join(DATASETS)} but got {name[:40]!r}{hint}"
+            f"Expected a data set among {', '.join(DATASETS)} but got {name[:40]!r}; "
+            f"{hint}see all with: mibounds data list"
         )
 
 
@@ -134,7 +138,8 @@ def provide(
         >>> provide("mnist", "no/such/folder", "cache")
         Traceback (most recent call last):
         ...
-        ValueError: Expected a folder of data but there is no 'no/such/folder'.
+        ValueError: Expected a folder of data but there is no 'no/such/folder'; make it, or leave
+        --from and MIBOUNDS_DATA out.
     """
     check_name(name)
     root = caches.find_cache(cache)
@@ -158,7 +163,10 @@ def _source(folder: str | os.PathLike[str] | None) -> Path | None:
         return None
     source = Path(named).expanduser()
     if not source.is_dir():
-        raise ValueError(f"Expected a folder of data but there is no {str(source)!r}.")
+        raise ValueError(
+            f"Expected a folder of data but there is no {str(source)!r}; make it, or leave --from "
+            "and MIBOUNDS_DATA out."
+        )
     return source.resolve()
 
 
@@ -172,9 +180,16 @@ def _current(
         return None
     except caches.Damaged as error:
         if say:
-            say(f"{path} is damaged ({error}) and is made again")
+            say(_is_made_again(path, error))
         return None
     return entry if source is None or entry.source == str(source) else None
+
+
+def _is_made_again(path: Path, error: caches.Damaged) -> str:
+    return (
+        f"{path} is damaged ({error}) and is made again; should that recur, choose another folder "
+        "with --cache or MIBOUNDS_CACHE."
+    )
 
 
 def _lock(root: Path, name: str) -> contextlib.AbstractContextManager[Any]:
@@ -216,8 +231,8 @@ def _make(
         except Unreachable as error:
             failures.append(str(error))
     raise Unavailable(
-        f"{'; '.join(failures)}; get the files by other means and name their folder with --from "
-        "or MIBOUNDS_DATA."
+        f"{name} is out of reach: {'; '.join(failures)}; get the files by other means and "
+        "name their folder with --from or MIBOUNDS_DATA."
     )
 
 
@@ -242,7 +257,10 @@ def _folder(root: Path, name: str) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise Unavailable(f"{folder} could not be made: {error.strerror}.") from error
+        raise Unavailable(
+            f"{folder} could not be made: {error.strerror}; choose another folder with --cache or "
+            "MIBOUNDS_CACHE."
+        ) from error
     return folder
 
 
@@ -276,7 +294,13 @@ def _blend_folder(source: Path) -> dict[str, Images] | None:
 
 def _blend_fetched(root: Path, progress: Progress | None) -> dict[str, Images]:
     path, entry = provide("mnist", None, root, progress=progress)
-    digits = {split: caches.read_images(path, split) for split in caches.list_splits(entry)}
+    try:
+        digits = {split: caches.read_images(path, split) for split in caches.list_splits(entry)}
+    except caches.Damaged as error:
+        raise Unavailable(
+            f"{path} is damaged ({error}); remove it, and make it again with: "
+            "mibounds data get mnist"
+        ) from None
 
     def tell(there: int) -> None:
         if progress:

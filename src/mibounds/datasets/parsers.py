@@ -39,16 +39,19 @@ def parse_idx(data: bytes) -> UInt8[np.ndarray, "..."]:
         >>> parse_idx(bytes([0, 0, 8, 1, 0, 0, 0, 3, 7, 8]))
         Traceback (most recent call last):
         ...
-        ValueError: Expected 3 values of shape (3,) after the header but got 2.
+        ValueError: Expected 3 values of shape (3,) after the header but got 2; get
+        the file again.
     """
     if len(data) < 4 or data[:3] != b"\0\0\x08" or len(data) < 4 + 4 * data[3]:
-        raise ValueError(f"Expected an IDX header of bytes but got {data[:4]!r}.")
+        raise ValueError(
+            f"Expected an IDX header of bytes but got {data[:4]!r}; get the file again."
+        )
     start = 4 + 4 * data[3]
     shape = tuple(int(size) for size in np.frombuffer(data[4:start], ">u4"))
     if len(data) - start != math.prod(shape):
         raise ValueError(
             f"Expected {math.prod(shape)} values of shape {shape} after the header but got "
-            f"{len(data) - start}."
+            f"{len(data) - start}; get the file again."
         )
     return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
 
@@ -90,15 +93,19 @@ def parse_mat(data: bytes) -> tuple[UInt8[np.ndarray, "n h w 3"], Int64[np.ndarr
     except Exception as error:  # scipy may raise anything over a file made by anyone
         text = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ValueError(
-            f"Expected a MAT file of version 5 but got one that fails: {text}."
+            f"Expected a MAT file of version 5 but got one that fails: {text}; get the file again."
         ) from None
     if not {"X", "y"} <= found.keys():
-        raise ValueError("Expected variables X and y but one of them is missing.")
+        raise ValueError(
+            "Expected variables X and y but one of them is missing; get the file again."
+        )
     images, labels = found["X"], found["y"]
     if images.ndim != 4 or images.shape[2] != 3:
-        raise ValueError(f"Expected X of shape (h, w, 3, n) but got {images.shape}.")
+        raise ValueError(
+            f"Expected X of shape (h, w, 3, n) but got {images.shape}; get the file again."
+        )
     if labels.dtype.kind not in "uif":
-        raise ValueError(f"Expected y of numbers but got {labels.dtype}.")
+        raise ValueError(f"Expected y of numbers but got {labels.dtype}; get the file again.")
     labels = labels.reshape(-1).astype(np.int64)
     return check_pair(images.transpose(3, 0, 1, 2), np.where(labels == 10, 0, labels), 4)
 
@@ -113,7 +120,10 @@ def parse_cifar(*batches: bytes) -> tuple[UInt8[np.ndarray, "n 32 32 3"], Int64[
     """
     for batch in batches:
         if not batch or len(batch) % 3073:
-            raise ValueError(f"Expected whole records of 3073 bytes but got {len(batch)} bytes.")
+            raise ValueError(
+                f"Expected whole records of 3073 bytes but got {len(batch)} bytes; "
+                "get the file again."
+            )
     records = np.concatenate(
         [np.frombuffer(batch, np.uint8).reshape(-1, 3073) for batch in batches]
     )
@@ -132,7 +142,9 @@ def parse_stl(
         ((1, 96, 96, 3), array([9]))
     """
     if not images or len(images) % 27648:
-        raise ValueError(f"Expected whole images of 27648 bytes but got {len(images)} bytes.")
+        raise ValueError(
+            f"Expected whole images of 27648 bytes but got {len(images)} bytes; get the file again."
+        )
     pixels = np.frombuffer(images, np.uint8).reshape(-1, 3, 96, 96).transpose(0, 3, 2, 1)
     return check_pair(pixels, np.frombuffer(labels, np.uint8).astype(np.int64) - 1, 4)
 
@@ -153,12 +165,16 @@ def parse_libsvm(data: bytes) -> tuple[UInt8[np.ndarray, "n 16 16"], Int64[np.nd
         try:
             fields = np.array(line.replace(b":", b" ").split(), dtype=np.float64)
         except ValueError:
-            raise ValueError(f"Expected numbers in line {number} but got text.") from None
+            raise ValueError(
+                f"Expected numbers in line {number} but got text; get the file again."
+            ) from None
         places = fields[1::2].astype(np.int64) - 1
         if len(fields) % 2 == 0 or line.count(b":") != len(places):
-            raise ValueError(f"Expected a label and place:value in line {number}.")
+            raise ValueError(
+                f"Expected a label and place:value in line {number}; get the file again."
+            )
         if len(places) and (places.min() < 0 or places.max() > 255):
-            raise ValueError(f"Expected places from 1 to 256 in line {number}.")
+            raise ValueError(f"Expected places from 1 to 256 in line {number}; get the file again.")
         row = np.zeros(256)
         row[places] = fields[2::2]
         rows.append(row)
@@ -178,10 +194,12 @@ def parse_esl(data: bytes) -> tuple[UInt8[np.ndarray, "n 16 16"], Int64[np.ndarr
     try:
         rows = [np.array(line.split(), dtype=np.float64) for line in lines if line.strip()]
     except ValueError:
-        raise ValueError("Expected lines of numbers but got text.") from None
+        raise ValueError("Expected lines of numbers but got text; get the file again.") from None
     for number, row in enumerate(rows, 1):
         if len(row) != 257:
-            raise ValueError(f"Expected 257 numbers in line {number} but got {len(row)}.")
+            raise ValueError(
+                f"Expected 257 numbers in line {number} but got {len(row)}; get the file again."
+            )
     table = np.array(rows).reshape(-1, 257)
     return check_pair(_from_unit(table[:, 1:]), table[:, 0], 3)
 
@@ -189,7 +207,7 @@ def parse_esl(data: bytes) -> tuple[UInt8[np.ndarray, "n 16 16"], Int64[np.ndarr
 def _from_unit(values: np.ndarray) -> np.ndarray:
     """From -1..1 to 0..255."""
     if not (np.abs(values) <= 1).all():  # also where NaN
-        raise ValueError("Expected values from -1 to 1 but got others.")
+        raise ValueError("Expected values from -1 to 1 but got others; get the file again.")
     return np.rint((values + 1) * 127.5).astype(np.uint8).reshape(-1, 16, 16)
 
 
@@ -210,19 +228,22 @@ def check_pair(
         >>> check_pair(np.zeros((2, 28, 28), np.uint8), np.array([3, 10]), 3)
         Traceback (most recent call last):
         ...
-        ValueError: Expected labels from 0 to 9 but got 3 to 10.
+        ValueError: Expected labels from 0 to 9 but got 3 to 10; count classes from 0.
     """
     if images.dtype != np.uint8 or images.ndim != dims or not images.size:
         raise ValueError(
             f"Expected images as bytes in {dims} dimensions but got {images.dtype} of shape "
-            f"{images.shape}."
+            f"{images.shape}; give them as uint8, of shape (n, h, w) or (n, h, w, 3)."
         )
     if labels.dtype.kind not in "uif" or labels.shape != images.shape[:1]:
         raise ValueError(
             f"Expected a label for each of {len(images)} images but got {labels.dtype} of shape "
-            f"{labels.shape}."
+            f"{labels.shape}; take as many of both, and numbers as labels."
         )
     whole = labels.astype(np.int64)
     if (whole != labels).any() or whole.min() < 0 or whole.max() > 9:
-        raise ValueError(f"Expected labels from 0 to 9 but got {labels.min()} to {labels.max()}.")
+        raise ValueError(
+            f"Expected labels from 0 to 9 but got {labels.min()} to {labels.max()}; "
+            "count classes from 0."
+        )
     return np.ascontiguousarray(images), whole

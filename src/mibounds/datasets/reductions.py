@@ -56,5 +56,6 @@ def reduce_by_picking(images: UInt8[np.ndarray, "n h w 3"]) -> UInt8[np.ndarray,
 def _check(images: np.ndarray) -> None:
     if images.shape[1] % 3 or images.shape[2] % 3:
         raise ValueError(
-            f"Expected sides that are multiples of 3 but got {images.shape[1]} x {images.shape[2]}."
+            f"Expected sides that are multiples of 3 but got {images.shape[1]} x "
+            f"{images.shape[2]}; crop or pad the images first."
         )
