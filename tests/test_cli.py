@@ -453,7 +453,8 @@ def test_as_a_program():
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert result.returncode == 2
-    assert result.stderr == "mibounds: error: there is no file 'missing.csv'\n"
+    told = "there is no file 'missing.csv'; give its path from the current folder, or all of it"
+    assert result.stderr == f"mibounds: error: {told}\n"
 
 
 def test_a_reader_that_has_seen_enough():

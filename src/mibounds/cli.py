@@ -154,13 +154,16 @@ class EstimateCommand(Command):
                 if target in seen:
                     raise ValueError(
                         f"Expected a file of its own for {flag} but got {path!r}, "
-                        f"which is that of {seen[target]}."
+                        f"which is that of {seen[target]}; name another file."
                     )
                 seen[target] = flag
         if self.plot:
             _check_plot(self.plot)
         if self.report and Path(self.report).suffix.lower() not in (".html", ".htm"):
-            raise ValueError(f"Expected --report to end in .html but got {self.report!r}.")
+            raise ValueError(
+                f"Expected --report to end in .html but got {self.report!r}; "
+                "name it report.html, for example."
+            )
 
     def _side(self, names: Sequence[str], side: str) -> list[str]:
         pattern = getattr(self, side)
@@ -169,7 +172,10 @@ class EstimateCommand(Command):
         except ValueError as error:
             if pattern:
                 raise
-            raise ValueError(f"Expected --{side}, the columns of {side}: {error}") from None
+            raise ValueError(
+                f"Expected --{side}, the columns of {side}: {error}; "
+                f"name some with --{side} NAME,NAME"
+            ) from None
 
     def _declared(self, names: Sequence[str], used: Sequence[str], kind: str) -> list[str]:
         pattern = getattr(self, kind)
@@ -177,7 +183,8 @@ class EstimateCommand(Command):
         kept = [name for name in chosen if name in set(used)]
         if pattern and not kept:
             raise ValueError(
-                f"Expected --{kind} to name columns that are used but got {pattern!r}."
+                f"Expected --{kind} to name columns that are used but got {pattern!r}; "
+                "choose among those of --x, --y and --given."
             )
         return kept
 
@@ -398,7 +405,7 @@ def _parse(arguments: list[str]) -> Command:
             )
     except SystemExit as end:
         if end.code:
-            raise ValueError(one_line_of(said.getvalue())) from None
+            raise ValueError(f"{one_line_of(said.getvalue())}; see {prog} --help") from None
         raise
 
 
@@ -454,7 +461,9 @@ def _writing(path: str) -> Iterator[Path]:
     except Exception as error:
         if isinstance(error, ImportError):
             raise
-        raise Failure(f"{path} could not be written: {error}") from error
+        raise Failure(
+            f"{path} could not be written: {error}; make room, or name a file in another folder"
+        ) from error
 
 
 def _check_plot(path: str) -> None:
@@ -467,7 +476,8 @@ def _check_plot(path: str) -> None:
     known = Figure().canvas.get_supported_filetypes()
     if Path(path).suffix[1:].lower() not in known:
         raise ValueError(
-            f"Expected --plot to end in one of .{', .'.join(sorted(known))} but got {path!r}."
+            f"Expected --plot to end in one of .{', .'.join(sorted(known))} but got {path!r}; "
+            "name it plot.png, for example."
         )
 
 

@@ -32,12 +32,18 @@ def check_target(path: str | os.PathLike[str], what: str = "the output") -> Path
         folder = str(Path(path).parent)
         raise ValueError(f"Expected a folder for {what} but there is no {folder!r}; make it first.")
     if target.is_dir():
-        raise ValueError(f"Expected a file for {what} but {str(path)!r} is a folder.")
+        raise ValueError(
+            f"Expected a file for {what} but {str(path)!r} is a folder; name a file in it."
+        )
     if target.exists() and not target.is_file():
-        raise ValueError(f"Expected a file for {what} but {str(path)!r} is a device or a pipe.")
+        raise ValueError(
+            f"Expected a file for {what} but {str(path)!r} is a device or a pipe; "
+            "name a plain file."
+        )
     if not os.access(target.parent, os.W_OK | os.X_OK):
         raise ValueError(
-            f"Expected a folder to write {what} to but {str(target.parent)!r} is read-only."
+            f"Expected a folder to write {what} to but {str(target.parent)!r} is read-only; "
+            "name a file in another folder."
         )
     return target
 

@@ -75,21 +75,22 @@ def quote(text: str) -> str:
     return f"'{short(text)}'"
 
 
-# What a file that is not what its name says looks like: its first bytes, and what they mean.
+# What a file that is not what its name says looks like: its first bytes, what they mean, and its
+# right ending, or the format to save it in, or "" where it is packed.
 _MAGIC = {
     b"PAR1": ("a Parquet file", ".parquet"),
     b"PK\x03\x04": ("an NPZ or another zip file", ".npz"),
     b"\x93NUMPY": ("an NPY file", ".npy"),
-    b"\x1f\x8b": ("a gzip file; unpack it first", None),
-    b"BZh": ("a bzip2 file; unpack it first", None),
-    b"\xfd7zXZ": ("an xz file; unpack it first", None),
-    b"\x28\xb5\x2f\xfd": ("a zstd file; unpack it first", None),
-    b"ARROW1": ("an Arrow file; save it as Parquet", None),
-    b"\x89HDF": ("an HDF5 file; save it as NPZ", None),
-    b"\xd0\xcf\x11\xe0": ("an Excel file; save it as CSV", None),
-    b"SQLite format 3": ("an SQLite database; save the table as CSV", None),
-    b"%PDF": ("a PDF", None),
-    b"\x89PNG": ("an image", None),
+    b"\x1f\x8b": ("a gzip file", ""),
+    b"BZh": ("a bzip2 file", ""),
+    b"\xfd7zXZ": ("an xz file", ""),
+    b"\x28\xb5\x2f\xfd": ("a zstd file", ""),
+    b"ARROW1": ("an Arrow file", "Parquet"),
+    b"\x89HDF": ("an HDF5 file", "NPZ"),
+    b"\xd0\xcf\x11\xe0": ("an Excel file", "CSV"),
+    b"SQLite format 3": ("an SQLite database", "CSV"),
+    b"%PDF": ("a PDF", "CSV"),
+    b"\x89PNG": ("an image", "NPY"),
 }
 
 
@@ -99,32 +100,44 @@ def open_file(path: str | os.PathLike[str]) -> File:
     source = short(path.name) or str(path)
     try:
         if path.is_dir():
-            raise ValueError(f"{source} is a folder; expected a file")
+            raise ValueError(f"{source} is a folder; name a file in it")
         if not path.exists():
-            raise FileNotFoundError(f"there is no file {str(path)!r}")
+            raise FileNotFoundError(
+                f"there is no file {str(path)!r}; "
+                "give its path from the current folder, or all of it"
+            )
         if not path.is_file():
-            raise ValueError(f"{source} is a device or a pipe; expected a file")
+            raise ValueError(f"{source} is a device or a pipe; save it to a file first")
         with path.open("rb") as stream:
             head = stream.read(1 << 16)
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise ValueError(f"{source} cannot be read: {error.strerror}") from None
+        raise ValueError(
+            f"{source} cannot be read: {error.strerror}; change its permissions, or copy it"
+        ) from None
     suffix = path.suffix.lower()
     if suffix not in _FORMATS:
-        raise ValueError(f"{source} ends in {quote(suffix)}; expected one of {', '.join(_FORMATS)}")
+        raise ValueError(
+            f"{source} ends in {quote(suffix)}; save it as one of {', '.join(_FORMATS)}"
+        )
     if not head:
-        raise ValueError(f"{source} is empty")
+        raise ValueError(f"{source} is empty; write it again")
     kind = _FORMATS[suffix]
     if not kind.magic or not head.startswith(kind.magic):
         for magic, (what, right) in _MAGIC.items():
             if head.startswith(magic):
-                advice = f"; rename it to {path.stem[:40]}{right}" if right else ""
-                raise ValueError(f"{source} looks like {what}{advice}")
+                if not right:
+                    raise ValueError(f"{source} looks like {what}; unpack it first")
+                if right.startswith("."):
+                    raise ValueError(
+                        f"{source} looks like {what}; rename it to {path.stem[:40]}{right}"
+                    )
+                raise ValueError(f"{source} looks like {what}; save it as {right} instead")
     if kind.magic and not head.startswith(kind.magic):
         text = b"\0" not in head and _is_text(head)
-        hint = "; it looks like text, perhaps a CSV file" if text else ""
-        raise ValueError(f"{source} is not {kind.title}{hint}")
+        hint = "it looks like text, so rename it to .csv, or " if text else ""
+        raise ValueError(f"{source} is not {kind.title}; {hint}write it again as one")
     return kind(path, source, head)
 
 
@@ -176,12 +189,16 @@ class File(ABC):
         except (_Message, ImportError):
             raise
         except MemoryError:
-            raise ValueError(f"{self.source}: the columns do not fit into memory") from None
+            raise ValueError(
+                f"{self.source}: the columns do not fit into memory; choose fewer of them"
+            ) from None
         except Exception as error:  # a parser may raise anything over a file made by anyone
             if type(error).__name__ == "ArrowCancelled":  # how pyarrow passes Ctrl-C on
                 raise KeyboardInterrupt from None
             text = short((str(error).strip() or type(error).__name__).splitlines()[0], 200)
-            raise ValueError(f"{self.source} is damaged or not {self.title}: {text}") from None
+            raise ValueError(
+                f"{self.source} is damaged or not {self.title}: {text}; write it again"
+            ) from None
 
 
 class _CSV(File):
@@ -197,15 +214,22 @@ class _CSV(File):
         if self.head.startswith((b"\xff\xfe", b"\xfe\xff")):
             raise _Message(f"{self.source} is in UTF-16; save it as UTF-8")
         if b"\0" in self.head:
-            raise _Message(f"{self.source} holds bytes that no text has; is it {self.title}?")
+            raise _Message(
+                f"{self.source} holds bytes that no text has; save it as {self.title} in UTF-8"
+            )
         with self.path.open("rb") as stream:
             blank, line = _first_record(stream)
         if not line.strip():
-            raise _Message(f"{self.source} is empty, or begins with an empty line")
+            raise _Message(
+                f"{self.source} is empty, or begins with an empty line; "
+                "put a line with the names of the columns first"
+            )
         if b"\n" in line:  # between quotes, which perhaps never close
             self._check_quotes()
         if len(line) > _BLOCK - 8:
-            raise _Message(f"{self.source} begins with a line of over {_BLOCK >> 20} MiB")
+            raise _Message(
+                f"{self.source} begins with a line of over {_BLOCK >> 20} MiB; save it as Parquet"
+            )
         try:
             header = line.decode("utf-8-sig")
         except UnicodeDecodeError as error:
@@ -281,7 +305,7 @@ class _CSV(File):
             while chunk := stream.read(1 << 20):
                 count += chunk.count(b'"')
         if count % 2:
-            raise _Message(f"{self.source} has an odd number of quotes; one of them never closes")
+            raise _Message(f"{self.source} has an odd number of quotes; close the one that is open")
 
 
 class _TSV(_CSV):
@@ -307,7 +331,7 @@ class _Parquet(File):
                 if pa.types.is_nested(kind):
                     raise _Message(
                         f"{self.source}: column {quote(name)} holds {short(str(kind))}; "
-                        "expected one number or text a row"
+                        "save one number or text a row"
                     )
             data = file.read(columns=list(names))
         return {name: _from_arrow(self, name, data.column(name)) for name in names}
@@ -332,7 +356,7 @@ class _NPZ(File):
                     names = [array] if width is None else [f"{array}.{k}" for k in range(width)]
                     places += ((name, info.filename, k) for k, name in enumerate(names))
         if not places:
-            raise _Message(f"{self.source} holds no arrays")
+            raise _Message(f"{self.source} holds no arrays; write some with numpy.savez")
         return places
 
     def _read(self, names: Sequence[str]) -> dict[str, Column]:
@@ -408,7 +432,9 @@ def _header(file: File, stream: Any, size: int) -> tuple[tuple[int, ...], np.dty
     else:
         raise _Message(f"{file.source} holds an array with named fields; save it as plain numbers")
     if not dtype.hasobject and math.prod(shape) * dtype.itemsize > size - stream.tell():
-        raise _Message(f"{file.source} is cut off: an array of shape {shape} is not all there")
+        raise _Message(
+            f"{file.source} is cut off: an array of shape {shape} is not all there; write it again"
+        )
     return shape, dtype
 
 
@@ -430,11 +456,11 @@ def _check_array(file: File, name: str, shape: tuple[int, ...], dtype: np.dtype)
         )
     if dtype.kind not in "biufmMUS":
         kind = {"c": "complex numbers", "V": "named fields or raw bytes"}.get(dtype.kind, dtype)
-        raise _Message(f"{what} holds {kind}; expected real numbers or text")
+        raise _Message(f"{what} holds {kind}; save real numbers or text")
     if not shape:
-        raise _Message(f"{what} is a single value; expected one sample a row")
+        raise _Message(f"{what} is a single value; save one sample a row")
     if math.prod(shape) * dtype.itemsize == 0:
-        raise _Message(f"{what} has shape {shape}, which holds no values")
+        raise _Message(f"{what} has shape {shape}, which holds no values; save one sample a row")
 
 
 # --- from the parsers' columns to ours -----------------------------------------------------------
@@ -484,8 +510,7 @@ def _from_arrow(file: File, name: str, data: Any) -> Column:
         data = data.cast(pa.float64())
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         raise _Message(
-            f"{file.source}: column {quote(name)} holds {short(str(kind))}; "
-            "expected numbers or text"
+            f"{file.source}: column {quote(name)} holds {short(str(kind))}; save numbers or text"
         )
     return Column(_plain(data.to_numpy()))
 
@@ -496,7 +521,9 @@ def _from_numpy(file: File, name: str, values: np.ndarray) -> Column:
         try:
             values = np.char.decode(values, "utf-8")
         except UnicodeDecodeError:
-            raise _Message(f"{file.source}: column {quote(name)} is not in UTF-8") from None
+            raise _Message(
+                f"{file.source}: column {quote(name)} is not in UTF-8; save it as UTF-8"
+            ) from None
     if kind in "US":
         labels, codes = np.unique(values, return_inverse=True)
         return Column(codes.astype(np.int64), tuple(labels.tolist()), discrete=True)

@@ -191,7 +191,8 @@ def select(names: Sequence[str], pattern: str) -> list[str]:
         >>> select(["age", "label"], "lable")
         Traceback (most recent call last):
         ...
-        ValueError: there is no column 'lable'; did you mean 'label'? The columns are age, label
+        ValueError: there is no column 'lable'; did you mean 'label'? Otherwise, the columns
+        are age, label
     """
     places = {name: i for i, name in reversed(list(enumerate(names)))}
     if pattern in places:  # a name with a comma in it, on its own
@@ -200,7 +201,8 @@ def select(names: Sequence[str], pattern: str) -> list[str]:
     for item in pattern.split(","):
         if not item.strip():
             raise ValueError(
-                f"Expected names of columns with commas between them but got {quote(pattern)}"
+                f"Expected names of columns with commas between them but got {quote(pattern)}; "
+                "write a,b,c, without an empty name"
             )
         chosen.update(dict.fromkeys(_expand(names, places, item)))
     return list(chosen)
@@ -247,7 +249,8 @@ def _expand(names: Sequence[str], places: Mapping[str, int], item: str) -> Seque
         if first is not None and last is not None:
             if first > last:
                 raise ValueError(
-                    f"the range {quote(item)} runs backwards; turn its ends round ({_list(names)})"
+                    f"the range {quote(item)} runs backwards; turn its ends round (the columns are "
+                    f"{_list(names)})"
                 )
             return names[first : last + 1]
     prefix = item + "."
@@ -259,7 +262,7 @@ def _expand(names: Sequence[str], places: Mapping[str, int], item: str) -> Seque
         shape = re.compile("".join(special.get(c) or re.escape(c) for c in item), re.DOTALL)
         matches = [name for name in names if shape.fullmatch(name)]
         if not matches:
-            raise ValueError(f"no column matches {quote(item)}; {_list(names)}")
+            raise ValueError(f"no column matches {quote(item)}; the columns are {_list(names)}")
         return matches
     alone = None if ":" in item else place(item, 0)
     if alone is not None:
@@ -269,14 +272,14 @@ def _expand(names: Sequence[str], places: Mapping[str, int], item: str) -> Seque
 
 def _unknown(names: Sequence[str], item: str) -> str:
     close = difflib.get_close_matches(item[:200], names[:20_000], n=3)
-    hint = f"did you mean {' or '.join(map(quote, close))}? T" if close else "t"
-    return f"there is no column {quote(item)}; {hint}{_list(names)[1:]}"
+    hint = f"did you mean {' or '.join(map(quote, close))}? Otherwise, " if close else ""
+    return f"there is no column {quote(item)}; {hint}the columns are {_list(names)}"
 
 
 def _list(names: Sequence[str], most: int = 8) -> str:
     shown = ", ".join(short(name) or "''" for name in names[:most])
     more = f", ... ({len(names)} in all)" if len(names) > most else ""
-    return f"the columns are {shown}{more}" if names else "the file has no columns"
+    return f"{shown}{more}" if names else "none"
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -332,7 +335,7 @@ def read_table(
     names = file.names()
     wanted = list(names if columns is None else columns)
     if not wanted:
-        raise ValueError(f"{file.source} has no columns")
+        raise ValueError(f"{file.source} has no columns; save some in it")
     counts = Counter(names)
     for name in wanted:
         if not counts[name]:
@@ -346,10 +349,13 @@ def read_table(
     lengths = {len(column) for column in table.columns.values()}
     if len(lengths) > 1:
         shown = ", ".join(f"{short(n)} has {len(c)}" for n, c in list(table.columns.items())[:3])
-        raise ValueError(f"{file.source}: the columns differ in their numbers of rows: {shown}")
+        raise ValueError(
+            f"{file.source}: the columns differ in their numbers of rows: {shown}; "
+            "choose columns of one length"
+        )
     if table.rows < 2:
         rows = "no rows" if table.rows == 0 else "one row"
-        raise ValueError(f"{file.source} holds {rows}; mutual information takes at least two")
+        raise ValueError(f"{file.source} holds {rows}; add some, at least two are needed")
     return Table(
         file.source,
         {
@@ -377,15 +383,15 @@ def _settle(file: File, name: str, column: Column, discrete: bool, continuous: b
             row = int(bad.argmax())
             value = column.labels[column.values[row]]
             advice = (
-                "write a decimal point instead of the comma"
+                "write a decimal point instead of the comma to "
                 if _DECIMAL_COMMA.fullmatch(value)
-                else f"correct it, or take the column as labels (--discrete {short(name)})"
+                else f"take the column as labels (--discrete {short(name)}), or "
                 if not continuous
-                else "correct it, or do not declare the column continuous"
+                else "do not declare the column continuous, or "
             )
             raise ValueError(
                 f"{file.source}: column {quote(name)} holds numbers but row {row + 1} holds "
-                f"{quote(value)}; {advice}"
+                f"{quote(value)}; {advice}correct that row"
             )
         if continuous or not file.typed:
             numbers = np.array([float(label) for label in column.labels] + [math.nan])
