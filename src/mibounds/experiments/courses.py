@@ -207,7 +207,11 @@ class Course:
         generators = [] if penalty is None else [penalty.generator]
         replay = record(self.step, list(self.tensors().values()), generators)
         if isinstance(replay, RuntimeError):
-            warnings.warn(f"the step is not recorded, which is slow: {replay}", stacklevel=2)
+            warnings.warn(
+                f"the step is not recorded, which is slow: {replay}; "
+                "let it run, or take out of the step what waits for the GPU.",
+                stacklevel=2,
+            )
             return self.step
         self.captured = True
         return replay

@@ -76,7 +76,7 @@ class SpeedConfig(Config):
         if not self.sizes or min(self.sizes) <= self.dim:
             raise ValueError(
                 f"Expected --sizes above the {self.dim} columns of y but got {self.sizes}; "
-                "some estimators fit a Gaussian to a batch."
+                "give larger ones, since some estimators fit a Gaussian to a batch."
             )
 
 

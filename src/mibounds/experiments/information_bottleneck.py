@@ -274,7 +274,8 @@ class Digits:
         """The last training digits as test digits."""
         if not 0 < holdout < len(self.x):
             raise ValueError(
-                f"Expected --holdout between 1 and {len(self.x) - 1} but got {holdout}."
+                f"Expected --holdout between 1 and {len(self.x) - 1} but got {holdout}; "
+                "leave it out for that of the experiment."
             )
         return Digits(
             self.x[:-holdout], self.y[:-holdout], self.x[-holdout:], self.y[-holdout:], self.origin

@@ -227,7 +227,8 @@ class DomainAdaptationConfig(Config):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ValueError(
-                    f"Expected --{name.replace('_', '-')} of at least {least} but got {value}."
+                    f"Expected --{name.replace('_', '-')} of at least {least} but got {value}; "
+                    "leave it out for that of the mode."
                 )
 
 

@@ -142,9 +142,15 @@ class Record:
             record = cls(**value)
             whole = all({"task", "metric", "value"} <= row.keys() for row in record.rows)
         except (AttributeError, KeyError, TypeError) as error:
-            raise ValueError(f"Expected the record of a cell but got {error!r}.") from None
+            raise ValueError(
+                f"Expected the record of a cell but got {error!r}; "
+                "pass a line that to_json has written."
+            ) from None
         if not whole or not record.rows:
-            raise ValueError("Expected rows with task, metric and value but got others.")
+            raise ValueError(
+                "Expected rows with task, metric and value but got others; "
+                "pass a line that to_json has written."
+            )
         return record
 
 

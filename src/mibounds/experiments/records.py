@@ -79,7 +79,9 @@ class Records:
                 try:
                     record = Record.from_json(path.read_text(encoding="utf-8"))
                     if self._path(record) != path:
-                        raise ValueError("Expected the cell of its name but got another.")
+                        raise ValueError(
+                            "Expected the cell of its name but got another; remove the file."
+                        )
                     yield record
                 except FileNotFoundError:
                     continue

@@ -61,7 +61,7 @@ class Options:
         if not 1 <= i <= n:
             raise ValueError(
                 f"Expected --shard i/n with 1 <= i <= n but got {self.shard!r}; "
-                "the second of four parts is 2/4."
+                "the second of four parts is --shard 2/4."
             )
         return i, n
 
@@ -156,7 +156,9 @@ def _quick(experiment: Experiment[Any], config: Config) -> Config:
 def _select(experiment: Experiment[Any], config: Config) -> list[Cell]:
     """The cells that the config asks for."""
     if config.seeds < 1:
-        raise ValueError(f"Expected --seeds of at least 1 but got {config.seeds}; 0 is the first.")
+        raise ValueError(
+            f"Expected --seeds of at least 1 but got {config.seeds}; give --seeds 1 for one."
+        )
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", config.device):
         raise ValueError(
             f"Expected --device to be auto, cpu, cuda or cuda:1 but got {config.device!r}; "
@@ -195,7 +197,9 @@ def _folder(name: str, options: Options) -> Path:
     for path in (folder, *folder.parents):
         if path.exists():
             if not path.is_dir():
-                raise ValueError(f"Expected a folder for --out but {str(path)!r} is a file.")
+                raise ValueError(
+                    f"Expected a folder for --out but {str(path)!r} is a file; name another one."
+                )
             break
     return folder
 

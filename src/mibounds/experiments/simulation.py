@@ -79,7 +79,10 @@ class SimulationConfig(Config):
         for name in ("dim", "steps", "last", "hidden"):
             value = getattr(self, name)
             if value < 1:
-                raise ValueError(f"Expected --{name} of at least 1 but got {value}; give a count.")
+                raise ValueError(
+                    f"Expected --{name} of at least 1 but got {value}; "
+                    "leave it out for its default."
+                )
         if self.last > self.steps:
             raise ValueError(
                 f"Expected --last of at most the {self.steps} steps of a level "
@@ -88,7 +91,7 @@ class SimulationConfig(Config):
         if self.batch_size <= self.dim:
             raise ValueError(
                 f"Expected --batch-size above the {self.dim} columns of y but got "
-                f"{self.batch_size}; some estimators fit a Gaussian to a batch."
+                f"{self.batch_size}; give it more, since some estimators fit a Gaussian to a batch."
             )
         if not self.levels:
             raise ValueError(
@@ -99,7 +102,9 @@ class SimulationConfig(Config):
                 f"Expected --levels above 0 nats but got {min(self.levels):g}; give --levels 2 4 6."
             )
         if self.lr <= 0:
-            raise ValueError(f"Expected --lr above 0 but got {self.lr:g}; the paper's is 0.005.")
+            raise ValueError(
+                f"Expected --lr above 0 but got {self.lr:g}; give --lr 0.005 as the paper."
+            )
 
 
 def task_of(family: str, dim: int, nats: float) -> Task:

@@ -46,7 +46,10 @@ class Training(Stack):
         self.betas, self.average = betas, average
         own = [not name.startswith(ESTIMATOR) for name in self.parameters]
         if own != sorted(own, reverse=True):
-            raise ValueError("Expected the estimator to be the last module of a learner.")
+            raise ValueError(
+                "Expected the estimator to be the last module of a learner but got others after it"
+                f"; assign its attribute {ESTIMATOR.rstrip('.')!r} last."
+            )
         sizes = [p.numel() for p, mine in zip(self.parameters.values(), own, strict=True) if mine]
         cut = sum(sizes)
         self.parts = [slice(0, cut)] + ([slice(cut, None)] if cut < len(self.vector) else [])

@@ -60,7 +60,8 @@ def _work(experiment: Experiment[Any], config: Config, cells: Sequence[Cell]) ->
             rows = experiment.run(config, cells)
             if len(rows) != len(cells):
                 raise ValueError(
-                    f"Expected rows for each of {len(cells)} cells but got {len(rows)}."
+                    f"Expected rows for each of {len(cells)} cells but got {len(rows)}; "
+                    "return one list a cell from the experiment's run."
                 )
         except Exception as error:
             if os.environ.get("MIBOUNDS_TRACEBACK"):
