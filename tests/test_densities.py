@@ -235,7 +235,11 @@ def test_standard_normal_has_a_divergence_from_p(name):
             torch.zeros(3, 2),
             r"batch shape \(3,\), .* batch shape \(3, 2\); wrap it as Independent\(p, 1\)",
         ),
-        (D.Normal(torch.zeros(4), 1.0), torch.zeros(3), r"batch shape \(3,\).* shape \(4,\)\.$"),
+        (
+            D.Normal(torch.zeros(4), 1.0),
+            torch.zeros(3),
+            r" shape \(4,\); give its .* shape \(3,\)\.$",
+        ),
         (
             D.Normal(torch.zeros(3), 1.0),
             torch.zeros(3, 1),

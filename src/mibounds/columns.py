@@ -123,13 +123,18 @@ def as_columns(name: str, data: Any, kinds: Sequence[str | None] | str | None = 
     """
     raw, labels = _split(name, data)
     if not raw or not len(raw[0]):
-        raise ValueError(f"Expected {name} to have rows and columns but got none.")
+        raise ValueError(
+            f"Expected {name} to have rows and columns but got none; pass one sample a row."
+        )
     if kinds is None:
         given: list[str | None] = [None] * len(raw)
     else:
         given = [kinds] * len(raw) if isinstance(kinds, str) else list(kinds)
     if len(given) != len(raw):
-        raise ValueError(f"Expected a kind for each of {len(raw)} columns but got {len(given)}.")
+        raise ValueError(
+            f"Expected a kind for each of {len(raw)} columns but got {len(given)}; "
+            "pass None for those to be recognised."
+        )
     values, found = [], []
     for label, column, kind in zip(labels, raw, given, strict=True):
         v, k = _read(f"column {label} of {name}", column, kind)
@@ -139,7 +144,7 @@ def as_columns(name: str, data: Any, kinds: Sequence[str | None] | str | None = 
     if not varies:
         raise ValueError(
             f"Expected {name} to vary but got {len(values[0])} equal rows; "
-            "what never changes shares 0 nats with anything."
+            "leave it out, since what never changes shares 0 nats with anything."
         )
     return Columns(
         name,
@@ -165,7 +170,10 @@ def split_dataset(data: Dataset) -> tuple[Tensor, Tensor]:
         )
     items = [data[i] for i in range(len(data))]  # pyright: ignore[reportArgumentType]
     if not items or any(not isinstance(item, tuple | list) or len(item) != 2 for item in items):
-        raise ValueError("Expected a data set of pairs (x, y), or x and y apart.")
+        raise ValueError(
+            "Expected a data set of pairs (x, y), or x and y apart, but got other items; "
+            "pass TensorDataset(x, y), for example."
+        )
     return torch.stack([torch.as_tensor(x) for x, _ in items]), torch.stack(
         [torch.as_tensor(y) for _, y in items]
     )
@@ -180,7 +188,10 @@ def _split(name: str, data: Any) -> tuple[list[np.ndarray], list[str]]:
         names = [str(c) for c in data.columns]
         columns = [data[c] for c in data.columns]
         if any(getattr(c, "ndim", 1) != 1 for c in columns):
-            raise ValueError(f"Expected {name} with different names of columns but got {names}.")
+            raise ValueError(
+                f"Expected {name} with different names of columns but got {names}; "
+                f"rename them, or pass {name}.to_numpy()."
+            )
         return [_series(c) for c in columns], names
     elif hasattr(data, "to_numpy"):  # a series
         return [_series(data)], [str(getattr(data, "name", None) or 0)]
@@ -189,10 +200,13 @@ def _split(name: str, data: Any) -> tuple[list[np.ndarray], list[str]]:
     except ValueError as error:
         raise ValueError(
             f"Expected {name} as a table with rows of one length but got {type(data).__name__} "
-            "with rows that differ."
+            "with rows that differ; pad or cut them to one length."
         ) from error
     if array.ndim == 0:
-        raise ValueError(f"Expected {name} with one sample a row but got a single value.")
+        raise ValueError(
+            f"Expected {name} with one sample a row but got a single value; "
+            "pass an array of shape (n,) or (n, d)."
+        )
     array = array.reshape(len(array), math.prod(array.shape[1:]))
     return list(array.T), [str(j) for j in range(array.shape[1])]
 
@@ -208,7 +222,8 @@ def _read(where: str, column: np.ndarray, kind: str | None) -> tuple[np.ndarray,
     """One column as numbers or codes."""
     if kind not in (None, "continuous", "discrete"):
         raise ValueError(
-            f'Expected a kind "continuous" or "discrete" for {where} but got {kind!r}.'
+            f'Expected a kind "continuous" or "discrete" for {where} but got {kind!r}; '
+            "pass None to have it recognised."
         )
     if column.dtype.kind == "O":
         missing = np.array([v is None or v != v for v in column])
@@ -224,7 +239,8 @@ def _read(where: str, column: np.ndarray, kind: str | None) -> tuple[np.ndarray,
     if column.dtype.kind in "US":
         if kind == "continuous":
             raise ValueError(
-                f"Expected numbers in {where} but got text such as {str(column[0])[:30]!r}."
+                f"Expected numbers in {where} but got text such as {str(column[0])[:30]!r}; "
+                'convert it to numbers, or say that it is "discrete".'
             )
         return _encode(column), "discrete"
     if column.dtype.kind not in "biuf":

@@ -273,7 +273,8 @@ def score_pairs(
             got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
             raise ValueError(
                 f"Expected the critic to give one score for each of {len(x)} pairs, "
-                f"shape ({len(x)},), but got {got}."
+                f"shape ({len(x)},), but got {got}; "
+                "return a tensor with one number a row."
             )
         return values.flatten()
 

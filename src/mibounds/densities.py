@@ -269,23 +269,25 @@ def check_distribution(p: Distribution, y: Tensor, batch_size: int | None = None
     if not isinstance(p, Distribution):
         raise ValueError(
             "Expected the conditional to give a torch.distributions.Distribution "
-            f"but got {type(p).__name__}."
+            f"but got {type(p).__name__}; return one, such as Independent(Normal(mean, scale), 1)."
         )
     name = type(p).__name__
     n = len(y) if batch_size is None else batch_size
     if tuple(p.batch_shape) != (n,):
         extra = len(p.batch_shape) - 1
-        hint = f"; wrap it as Independent(p, {extra})" if extra > 0 else ""
+        hint = f"wrap it as Independent(p, {extra}), or " if extra > 0 else ""
         whose = "each sample" if batch_size is None else "all samples"
         raise ValueError(
             f"Expected a Distribution with batch shape ({n},), one element for {whose}, "
-            f"but got {name} with batch shape {tuple(p.batch_shape)}{hint}."
+            f"but got {name} with batch shape {tuple(p.batch_shape)}; {hint}"
+            f"give its parameters the leading shape ({n},)."
         )
     if tuple(y.shape[1:]) != tuple(p.event_shape):
         expected = (len(y), *p.event_shape)
-        hint = "; pass y.squeeze(1)" if tuple(y.shape) == (*expected, 1) else ""
+        hint = "pass y.squeeze(1), or " if tuple(y.shape) == (*expected, 1) else ""
         raise ValueError(
-            f"Expected y of shape {expected} for {name} but got {tuple(y.shape)}{hint}."
+            f"Expected y of shape {expected} for {name} but got {tuple(y.shape)}; {hint}"
+            f"use a conditional of event shape {tuple(y.shape[1:])}."
         )
     if not y.is_floating_point() and not is_discrete(p):
         raise ValueError(
@@ -298,7 +300,8 @@ def check_distribution(p: Distribution, y: Tensor, batch_size: int | None = None
             i = int((~inside).nonzero()[0])
             raise ValueError(
                 f"Expected every y_i in the support of its {_describe(p)} "
-                f"but got y[{i}] = {y[i].tolist()}."
+                f"but got y[{i}] = {y[i].tolist()}; "
+                "drop such rows, or use a Distribution whose support holds them."
             )
 
 

@@ -54,12 +54,15 @@ class Batch:
             if min(self.sizes) < 1:
                 raise ValueError(
                     "Expected at least 1 sample on every process of the group "
-                    f"but got {self.sizes}."
+                    f"but got {self.sizes}; "
+                    "drop the last batch where some process has none left (drop_last=True)."
                 )
         self.size = sum(self.sizes)
         self.offset = sum(self.sizes[: self.rank])
         if self.size < 2:
-            raise ValueError(f"Expected at least 2 samples (x_i, y_i) but got {self.size}.")
+            raise ValueError(
+                f"Expected at least 2 samples (x_i, y_i) but got {self.size}; pass larger batches."
+            )
 
     def sum(self, value: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
         """Sum over processes."""

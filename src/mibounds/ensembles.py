@@ -86,7 +86,9 @@ def fit_many(
     estimators = list(estimators)
     m = len(estimators)
     if not m:
-        raise ValueError("Expected at least one estimator but got none.")
+        raise ValueError(
+            "Expected at least one estimator but got none; pass [mb.CLUB(x_dim, y_dim)]."
+        )
     if generators is not None and len(generators) != m:
         raise ValueError(
             f"Expected a generator for each of {m} estimators but got {len(generators)}; "
@@ -308,7 +310,8 @@ def _check_data(estimator: Estimator, x: Tensor, y: Tensor, m: int) -> tuple[int
         if own and len(value) != m:
             raise ValueError(
                 f"Expected {name} of shape (n, ...) to share, or (m, n, ...) with a data set for "
-                f"each of m = {m} estimators, but got {tuple(value.shape)}."
+                f"each of m = {m} estimators, but got {tuple(value.shape)}; "
+                f"pass {name}[0] to share that, or as many estimators as data sets."
             )
     first_x, first_y = x[0] if own_x else x, y[0] if own_y else y
     check_pair(first_x, first_y)

@@ -297,7 +297,10 @@ class Estimate:
         advice = _read_all(Advice, _of(data, "warnings", list), "warnings")
         ends = _of(data, "interval", list)
         if len(ends) != 2:
-            raise ValueError(f"Expected interval to have 2 ends but got {len(ends)}.")
+            raise ValueError(
+                f"Expected interval to have 2 ends but got {len(ends)}; "
+                "pass what to_json has written."
+            )
         rest = {
             "interval": (_float(ends[0], "interval"), _float(ends[1], "interval")),
             "rows": rows,
@@ -470,12 +473,21 @@ def _finite(value: Any) -> Any:
 def _of(data: Any, name: str, kind: type) -> Any:
     """The field of that name, if it is of that type."""
     if not isinstance(data, dict):
-        raise ValueError(f"Expected an object of JSON but got {type(data).__name__}.")
+        raise ValueError(
+            f"Expected an object of JSON but got {type(data).__name__}; "
+            "pass what to_json has written."
+        )
     if name not in data:
-        raise ValueError(f"Expected the field {name!r} of an estimate but it is not there.")
+        raise ValueError(
+            f"Expected the field {name!r} of an estimate but it is not there; "
+            "pass what to_json has written."
+        )
     if not isinstance(data[name], kind) or isinstance(data[name], bool):
         got = type(data[name]).__name__
-        raise ValueError(f"Expected {name!r} to be of type {kind.__name__} but got {got}.")
+        raise ValueError(
+            f"Expected {name!r} to be of type {kind.__name__} but got {got}; "
+            "pass what to_json has written."
+        )
     return data[name]
 
 
@@ -483,7 +495,9 @@ def _float(value: Any, name: str) -> float:
     if isinstance(value, bool) or not (
         isinstance(value, int | float) or value in ("NaN", "Infinity", "-Infinity")
     ):
-        raise ValueError(f"Expected {name!r} to be a number but got {value!r}.")
+        raise ValueError(
+            f"Expected {name!r} to be a number but got {value!r}; pass what to_json has written."
+        )
     return float(value)
 
 

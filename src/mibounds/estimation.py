@@ -134,22 +134,31 @@ def estimate(
     """
     start = time.perf_counter()
     if budget not in EFFORTS:
-        raise ValueError(f'Expected a budget "default" or "fast" but got {budget!r}.')
+        raise ValueError(
+            f'Expected a budget "default" or "fast" but got {budget!r}; leave it out for "default".'
+        )
     if not 0 < level < 1:
-        raise ValueError(f"Expected a level between 0 and 1 but got {level}.")
+        raise ValueError(
+            f"Expected a level between 0 and 1 but got {level}; leave it out for 0.95."
+        )
     for name, value, least in (("permutations", permutations, 0), ("block", block, 1)):
         if value < least:
-            raise ValueError(f"Expected {name} >= {least} but got {value}.")
+            raise ValueError(
+                f"Expected {name} >= {least} but got {value}; leave {name} out for its default."
+            )
     x, y, z = _read(x, y, given, x_kinds, y_kinds, given_kinds)
     effort = EFFORTS[budget]
     if folds is not None:
         if not 2 <= folds <= len(x) // 2:
-            raise ValueError(f"Expected 2 to {len(x) // 2} folds but got {folds}.")
+            raise ValueError(
+                f"Expected 2 to {len(x) // 2} folds but got {folds}; "
+                "leave folds out for those of the budget."
+            )
         effort = replace(effort, folds=folds)
     if permutations and z is not None:
         raise ValueError(
             "Expected no permutations together with given: permuting y would break its relation to "
-            "what is given as well."
+            "what is given as well; leave permutations or given out."
         )
     scored = x.scored(), y.scored(), None if z is None else z.scored()
     advice = diagnostics.look_at_samples(*scored)
@@ -238,7 +247,10 @@ def _read(
     """Both sides and what is given as columns with as many rows."""
     if y is None:
         if not isinstance(x, Dataset):
-            raise ValueError("Expected y, or a Dataset of pairs in place of x and y.")
+            raise ValueError(
+                "Expected y, or a Dataset of pairs in place of x and y, but got x alone; "
+                "pass estimate(x, y)."
+            )
         x, y = split_dataset(x)
     sides = [as_columns("x", x, x_kinds), as_columns("y", y, y_kinds)]
     if given is not None:
@@ -247,7 +259,8 @@ def _read(
     for side in sides[1:]:
         if len(side) != n:
             raise ValueError(
-                f"Expected as many rows of {side.name} as of x but got {len(side)} and {n}."
+                f"Expected as many rows of {side.name} as of x but got {len(side)} and {n}; "
+                "pass rows that belong together."
             )
     if n < FEWEST:
         raise ValueError(f"Expected at least {FEWEST} rows but got {n}; collect more samples.")
@@ -264,9 +277,14 @@ def _choose(
     known = ["default", "bridge", *ESTIMATORS, *CLASSICAL]
     for name in names:
         if name not in known:
-            raise ValueError(f"Expected methods among {', '.join(known)} but got {name!r}.")
+            raise ValueError(
+                f"Expected methods among {', '.join(known)} but got {name!r}; "
+                'pass "default" to have them chosen.'
+            )
     if not names:
-        raise ValueError("Expected at least one method but got none.")
+        raise ValueError(
+            'Expected at least one method but got none; pass "default" to have them chosen.'
+        )
     if "default" in names:
         i = names.index("default")
         names[i : i + 1] = default_methods(x, y, given)
@@ -487,7 +505,8 @@ def _standard_error(shares: Float[np.ndarray, " n"], block: int) -> float:
         runs = len(shares) // block
         if runs < 2:
             raise ValueError(
-                f"Expected at least 2 blocks of {block} rows but got {len(shares)} rows."
+                f"Expected at least 2 blocks of {block} rows but got {len(shares)} rows; "
+                "pass a smaller block, or more rows."
             )
         shares = shares[: runs * block].reshape(runs, block).mean(1)
     return float(shares.std(ddof=1) / math.sqrt(len(shares)))

@@ -142,7 +142,9 @@ def evaluate(
         ("k", k, 1),
     ):
         if value < least:
-            raise ValueError(f"Expected {name} >= {least} but got {value}.")
+            raise ValueError(
+                f"Expected {name} >= {least} but got {value}; leave {name} out for its default."
+            )
     averaged = not _computes(estimator, CLUB, CLUBSample, VUB, DoE, BA)
     rows = Rows(estimator, data, batch_size_pairs if averaged else batch_size)
     training = {module: module.training for module in estimator.modules()}

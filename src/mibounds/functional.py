@@ -179,7 +179,8 @@ def vub(
     """
     if not isinstance(p, Distribution):
         raise ValueError(
-            f"Expected p to be a torch.distributions.Distribution but got {type(p).__name__}."
+            f"Expected p to be a torch.distributions.Distribution but got {type(p).__name__}; "
+            "pass p(y | x), such as Normal(mean, scale)."
         )
     if r is None:
         r = standard_normal(p, p.mean if y is None else y)

@@ -179,7 +179,10 @@ def hidden_widths(hidden: Hidden) -> tuple[int, ...]:
 def check_size(name: str, value: int, at_least: int = 1) -> None:
     """Refuse a size that is no integer or too small."""
     if not isinstance(value, Integral) or isinstance(value, bool) or value < at_least:
-        raise ValueError(f"Expected {name} to be an integer >= {at_least} but got {value!r}.")
+        raise ValueError(
+            f"Expected {name} to be an integer >= {at_least} but got {value!r}; "
+            f"pass a whole number, {name}={at_least} or more."
+        )
 
 
 def dims_or_part(
@@ -201,16 +204,17 @@ def dims_or_part(
         if x_dim is None or y_dim is None:
             raise ValueError(
                 f"Expected {owner}(x_dim, y_dim) or {owner}({part}=...) "
-                f"but got x_dim={x_dim} and y_dim={y_dim}."
+                f"but got x_dim={x_dim} and y_dim={y_dim}; pass x.shape[1] and y.shape[1]."
             )
         return x_dim, y_dim
     if not callable(value):
         raise ValueError(
-            f"Expected {part} to be a module or a callable but got {type(value).__name__}."
+            f"Expected {part} to be a module or a callable but got {type(value).__name__}; "
+            f"leave {part} out and pass x_dim and y_dim for the default."
         )
     if x_dim is not None or y_dim is not None:
         raise ValueError(
             f"Expected either dimensions or {part}= for {owner} but got both; "
-            f"the {part} has its dimensions already."
+            f"leave the dimensions out, since the {part} has its own."
         )
     return 0, 0

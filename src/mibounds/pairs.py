@@ -79,7 +79,8 @@ class Pairs:
         if scores.ndim != 2 or scores.shape[0] != scores.shape[1] or len(scores) < 2:
             raise ValueError(
                 "Expected a square matrix scores[i, j] of at least 2 samples "
-                f"but got shape {tuple(scores.shape)}."
+                f"but got shape {tuple(scores.shape)}; "
+                "score every x_i with every y_j."
             )
         pairs = cls(scores.T, lambda columns: columns.T, scores.diagonal())
         pairs.wide = len(scores)
@@ -270,5 +271,8 @@ def _cut(
 def check_negatives(negatives: Negatives) -> Negatives:
     """Refuse a choice of negatives that is none."""
     if negatives not in ("others", "all"):
-        raise ValueError(f'Expected negatives to be "others" or "all" but got {negatives!r}.')
+        raise ValueError(
+            f'Expected negatives to be "others" or "all" but got {negatives!r}; '
+            'leave it out for "others".'
+        )
     return negatives

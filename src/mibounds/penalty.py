@@ -135,17 +135,23 @@ class MIPenalty(nn.Module):
             if not (isinstance(value, Estimator) or (name == "backward" and value is None)):
                 raise ValueError(
                     f"Expected {name} to be an estimator such as mb.CLUB(x_dim, y_dim) "
-                    f"but got {value if isinstance(value, type) else type(value).__name__}."
+                    f"but got {value if isinstance(value, type) else type(value).__name__}; "
+                    "pass mb.CLUB(x.shape[1], y.shape[1]), for example."
                 )
         check_size("inner_steps", inner_steps)
         for name, value in (("warmup", warmup), ("replay", replay), ("watch_every", watch_every)):
             check_size(name, value, at_least=0)
         if not lr > 0:
-            raise ValueError(f"Expected lr > 0 but got {lr}.")
+            raise ValueError(f"Expected lr > 0 but got {lr}; leave it out for the default.")
         if not 0 <= average < 1:
-            raise ValueError(f"Expected average in [0, 1) but got {average}.")
+            raise ValueError(
+                f"Expected average in [0, 1) but got {average}; leave it out for no average."
+            )
         if clip is not None and not clip > 0:
-            raise ValueError(f"Expected clip > 0, or None for no clipping, but got {clip}.")
+            raise ValueError(
+                f"Expected clip > 0, or None for no clipping, but got {clip}; "
+                "leave it out for none."
+            )
         if capturable and (warmup or replay or average or graph or callable(weight)):
             raise ValueError(
                 "Expected no warmup, replay, average, graph or function as weight with "
@@ -559,7 +565,8 @@ class MIPenalty(nn.Module):
         if not x.shape[: mask.ndim] == y.shape[: mask.ndim] == mask.shape:
             raise ValueError(
                 f"Expected mask of the leading shape of x and y, {tuple(x.shape[:2])} and "
-                f"{tuple(y.shape[:2])}, but got {tuple(mask.shape)}."
+                f"{tuple(y.shape[:2])}, but got {tuple(mask.shape)}; "
+                "bring all three to one leading shape."
             )
         return x[mask], y[mask]
 

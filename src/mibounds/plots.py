@@ -121,7 +121,10 @@ def plot_history(estimate: Estimate, ax: Axes | None = None, method: str | None 
     points = [p for p in estimate.history if method is None or p.method == method]
     if not points:
         which = "training curves" if method is None else f"a training curve of {method!r}"
-        raise ValueError(f"Expected an estimate with {which} but its history has none.")
+        raise ValueError(
+            f"Expected an estimate with {which} but its history has none; "
+            'ask estimate() for a method that is trained, such as "infonce".'
+        )
     legend_below = ax is None
     ax = _axes(ax)
     for i, name in enumerate(dict.fromkeys(p.method for p in points)):
@@ -224,12 +227,15 @@ def plot_samples(
     if len(xs[0]) != len(ys[0]):
         raise ValueError(
             "Expected x and y to hold the same number of samples "
-            f"but got {len(xs[0])} and {len(ys[0])}."
+            f"but got {len(xs[0])} and {len(ys[0])}; pass rows that belong together."
         )
     i, j = _most_related(xs, ys)
     a, b = _present(xs[i], ys[j])
     if not len(a):
-        raise ValueError("Expected samples to draw but got none without a missing value.")
+        raise ValueError(
+            "Expected samples to draw but got none without a missing value; "
+            "fill the values in, or choose other columns."
+        )
     ax = _axes(ax, height=3.4)
     kinds = _is_discrete(a), _is_discrete(b)
     if all(kinds):
@@ -352,15 +358,21 @@ def _columns(
             values = (values.float() if values.is_floating_point() else values).numpy()
         array = np.asarray(values)
         if array.ndim == 0:
-            raise ValueError(f"Expected {side} to have one sample a row but got a single value.")
+            raise ValueError(
+                f"Expected {side} to have one sample a row but got a single value; "
+                "pass an array of shape (n,) or (n, d)."
+            )
         flat = array.reshape(len(array), math.prod(array.shape[1:]))
         columns = list(flat.T)
         own = [side] if len(columns) == 1 else [f"{side}[{i}]" for i in range(len(columns))]
     if not columns:
-        raise ValueError(f"Expected {side} to have a column but got none.")
+        raise ValueError(
+            f"Expected {side} to have a column but got none; pass an array of shape (n,) or (n, d)."
+        )
     if names is not None and len(names) != len(columns):
         raise ValueError(
-            f"Expected {len(columns)} names for the columns of {side} but got {len(names)}."
+            f"Expected {len(columns)} names for the columns of {side} but got {len(names)}; "
+            "name each column, or leave names out."
         )
     return columns, own if names is None else [str(name) for name in names]
 

@@ -67,7 +67,10 @@ def write_report(
         True
     """
     if (x is None) != (y is None):
-        raise ValueError("Expected both x and y, or neither of them, but got one alone.")
+        raise ValueError(
+            "Expected both x and y, or neither of them, but got one alone; "
+            "leave both out for a report without a plot of the samples."
+        )
     with replacing(path) as part:
         page = _page(estimate, x, y, names, title or "Mutual information")
         # A surrogate, from a file name that is not Unicode, cannot be written as it is.

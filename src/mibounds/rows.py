@@ -45,7 +45,7 @@ class Rows:
         else:
             raise ValueError(
                 "Expected data to be a pair (x, y) of arrays, or an iterable of such pairs, "
-                f"but got {type(data).__name__}."
+                f"but got {type(data).__name__}; pass (x, y), or a DataLoader of such pairs."
             )
 
     def __iter__(self) -> Iterator[tuple[int, Tensor, Tensor]]:
@@ -70,7 +70,8 @@ class Rows:
             length = f" of length {len(piece)}" if isinstance(piece, tuple | list) else ""
             raise ValueError(
                 "Expected data to give batches that are pairs (x, y) "
-                f"but got {type(piece).__name__}{length}."
+                f"but got {type(piece).__name__}{length}; "
+                "pass (x, y), or a DataLoader of such pairs."
             )
         x, y = (self._tensor(name, value) for name, value in zip("xy", piece, strict=True))
         _check_lengths(len(x), len(y), f" in the batch from row {self.seen}")
@@ -92,11 +93,15 @@ class Rows:
             t = torch.from_numpy(np.array(array, dtype=kind.newbyteorder("=")))
             _release(value)
         if t.ndim == 0:
-            raise ValueError(f"Expected {name} to have one sample a row but got a single number.")
+            raise ValueError(
+                f"Expected {name} to have one sample a row but got a single number; "
+                "pass batches of shape (n,) or (n, d)."
+            )
         if self.shapes.setdefault(name, tuple(t.shape[1:])) != tuple(t.shape[1:]):
             raise ValueError(
                 f"Expected all rows of {name} to have shape {self.shapes[name]} "
-                f"but got {tuple(t.shape[1:])} from row {self.seen} on."
+                f"but got {tuple(t.shape[1:])} from row {self.seen} on; "
+                "bring all batches to one shape."
             )
         if t.is_floating_point():
             t = t.to(self.device, self.dtype)
@@ -117,7 +122,8 @@ def _is_array(value: object) -> bool:
 def _check_lengths(x: int, y: int, where: str = "") -> None:
     if x != y:
         raise ValueError(
-            f"Expected x and y to hold the same number of samples but got {x} and {y}{where}."
+            f"Expected x and y to hold the same number of samples but got {x} and {y}{where}; "
+            "pass rows that belong together."
         )
 
 

@@ -44,7 +44,8 @@ def check_shapes(x: Tensor, y: Tensor) -> None:
     _check_tensor("y", y)
     if len(x) != len(y):
         raise ValueError(
-            f"Expected x and y to hold the same number of samples but got {len(x)} and {len(y)}."
+            f"Expected x and y to hold the same number of samples but got {len(x)} and {len(y)}; "
+            "pass rows that belong together."
         )
 
 
@@ -60,7 +61,10 @@ def _check_tensor(name: str, value: Tensor) -> None:
             "pass torch.view_as_real(...).flatten(1) instead."
         )
     if value.ndim == 0:
-        raise ValueError(f"Expected {name} to have one sample a row but got a single number.")
+        raise ValueError(
+            f"Expected {name} to have one sample a row but got a single number; "
+            "pass a tensor of shape (n,) or (n, d)."
+        )
 
 
 def check_real(name: str, value: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
@@ -91,8 +95,11 @@ def check_real(name: str, value: Tensor, dim: int, dtype: torch.dtype) -> Tensor
     if value.ndim == 1 and dim == 1:
         value = value[:, None]
     if value.ndim != 2 or value.shape[1] != dim:
-        hint = "; flatten the leading dimensions into one" if value.ndim > 2 else ""
-        raise ValueError(f"Expected {name} of shape (n, {dim}) but got {tuple(value.shape)}{hint}.")
+        hint = "flatten the leading dimensions into one, and " if value.ndim > 2 else ""
+        raise ValueError(
+            f"Expected {name} of shape (n, {dim}) but got {tuple(value.shape)}; {hint}"
+            f"make the estimator with {name}_dim={value.shape[-1] if value.ndim > 1 else 1}."
+        )
     if dtype in (torch.float16, torch.bfloat16):
         raise ValueError(
             f"Expected an estimator in torch.float32 or torch.float64 but got one in {dtype}; "

@@ -115,14 +115,14 @@ def _log_ratios(
 ) -> Float[np.ndarray, " n"]:
     """log p(x, y) / (p(x) p(y)) of each sample by the fitted Gaussians, less the bias."""
     check_enough(x, y, x.shape[1] + y.shape[1] + 1)
-    advice = "drop the columns that are linear combinations of others."
-    u, v = whiten("x", x, advice)[0], whiten("y", y, advice)[0]
+    u, v = whiten("x", x)[0], whiten("y", y)[0]
     a, rho, b = np.linalg.svd(u.T @ v / len(u), full_matrices=False)
     rest = (1 - rho) * (1 + rho)  # = 1 - ρ², without cancellation
     if rest.min() < NEAREST:
         raise ValueError(
             "Expected no exact linear relation between x and y but got a canonical correlation "
-            f"of 1 to within {NEAREST}; their mutual information is infinite."
+            f"of 1 to within {NEAREST}; drop the columns that repeat the "
+            "other side, since with them the mutual information is infinite."
         )
     u, v = u @ a, v @ b.T
     square = rho**2 * (u**2 + v**2) - 2 * rho * u * v

@@ -69,13 +69,18 @@ class ClassicalEstimator(ABC):
 def check_option(name: str, value: object, options: Sequence[object]) -> None:
     """Check a setting that has few values."""
     if value not in options:
-        raise ValueError(f"Expected {name} to be one of {list(options)} but got {value!r}.")
+        raise ValueError(
+            f"Expected {name} to be one of {list(options)} but got {value!r}; "
+            f"leave {name} out for its default."
+        )
 
 
 def check_least(name: str, value: float | int, least: int) -> None:
     """Check a setting that must not be too small, nor NaN."""
     if not value >= least:
-        raise ValueError(f"Expected {name} >= {least} but got {value}.")
+        raise ValueError(
+            f"Expected {name} >= {least} but got {value}; leave {name} out for its default."
+        )
 
 
 def as_rows(x: Samples, y: Samples) -> tuple[Shaped[np.ndarray, "n x"], Shaped[np.ndarray, "n y"]]:
@@ -91,7 +96,7 @@ def as_rows(x: Samples, y: Samples) -> tuple[Shaped[np.ndarray, "n x"], Shaped[n
         if array.ndim != 2 or not array.shape[1]:
             raise ValueError(
                 f"Expected {name} of shape (n,) or (n, d) but got {array.shape}; "
-                "one sample a row, all its numbers in columns."
+                "pass one sample a row, all its numbers in columns."
             )
         if array.dtype.kind == "f":
             array = array.astype(np.float64)
@@ -99,9 +104,12 @@ def as_rows(x: Samples, y: Samples) -> tuple[Shaped[np.ndarray, "n x"], Shaped[n
         rows.append(array)
     n, m = map(len, rows)
     if n != m:
-        raise ValueError(f"Expected as many samples of x as of y but got {n} and {m}.")
+        raise ValueError(
+            f"Expected as many samples of x as of y but got {n} and {m}; "
+            "pass rows that belong together."
+        )
     if n < 2:
-        raise ValueError(f"Expected at least 2 samples (x_i, y_i) but got {n}.")
+        raise ValueError(f"Expected at least 2 samples (x_i, y_i) but got {n}; pass more rows.")
     return rows[0], rows[1]
 
 
@@ -139,14 +147,14 @@ def as_numbers(
 
 
 def whiten(
-    what: str, x: Float[np.ndarray, "n d"], advice: str
+    what: str, x: Float[np.ndarray, "n d"], reason: str = ""
 ) -> tuple[Float[np.ndarray, "n d"], float]:
     """Coordinates of centred samples in which their covariance is the identity.
 
     Args:
         what: what to call them in a message.
         x: one sample a row, of mean 0.
-        advice: what to say where the covariance cannot be inverted.
+        reason: what to add, where the covariance cannot be inverted.
 
     Returns:
         The coordinates, and the log-determinant of the covariance (with 1/n) they had before.
@@ -155,7 +163,10 @@ def whiten(
     u, s, _ = np.linalg.svd(x, full_matrices=False)
     rank = int((s > 4 * n * np.finfo(np.float64).eps * s[0]).sum())
     if rank < d:
-        raise ValueError(f"Expected {d} independent columns in {what} but got {rank}; {advice}")
+        raise ValueError(
+            f"Expected {d} independent columns in {what} but got {rank}; "
+            f"drop the columns that are linear combinations of others{reason}."
+        )
     return u * np.sqrt(n), float(2 * np.log(s).sum() - d * np.log(n))
 
 
@@ -164,7 +175,7 @@ def check_enough(x: np.ndarray, y: np.ndarray, least: int) -> None:
     if len(x) < least:
         raise ValueError(
             f"Expected at least {least} samples for {x.shape[1]} + {y.shape[1]} columns "
-            f"but got {len(x)}."
+            f"but got {len(x)}; pass more rows, or fewer columns."
         )
 
 

@@ -67,22 +67,24 @@ class KDE(ClassicalEstimator):
         if isinstance(self.width, str):
             check_option("width", self.width, ("silverman", "scott"))
         elif not 0 < self.width < math.inf:
-            raise ValueError(f"Expected width > 0 but got {self.width}.")
+            raise ValueError(
+                f"Expected width > 0 but got {self.width}; "
+                'leave it out for "silverman", or pass "scott".'
+            )
 
     def influence(self, x: Samples, y: Samples) -> Float[np.ndarray, " n"]:
         x, y = as_numbers(x, y)
         check_enough(x, y, x.shape[1] + y.shape[1] + 1)
-        advice = "drop the columns that are linear combinations of others."
-        p_x, p_y = (self._log_density(name, z, advice) for name, z in (("x", x), ("y", y)))
-        advice = "x and y are in a linear relation, so their mutual information is infinite."
-        return self._log_density("x and y", np.hstack([x, y]), advice) - p_x - p_y
+        p_x, p_y = (self._log_density(name, z) for name, z in (("x", x), ("y", y)))
+        reason = ", since with them the mutual information is infinite"
+        return self._log_density("x and y", np.hstack([x, y]), reason) - p_x - p_y
 
     def _log_density(
-        self, name: str, z: Float[np.ndarray, "n d"], advice: str
+        self, name: str, z: Float[np.ndarray, "n d"], reason: str = ""
     ) -> Float[np.ndarray, " n"]:
         """log p(z_i) by the other samples."""
         n, d = z.shape
-        z, log_det = whiten(name, z, advice)
+        z, log_det = whiten(name, z, reason)
         if isinstance(self.width, str):
             first = 4 / (d + 2) if self.width == "silverman" else 1.0
             h = (first / n) ** (1 / (d + 4))
@@ -148,13 +150,16 @@ class MLMI(ClassicalEstimator):
         check_least("centres", self.centres, 1)
         check_least("folds", self.folds, 2)
         if not self.widths or not all(0 < width < math.inf for width in self.widths):
-            raise ValueError(f"Expected widths, all > 0, but got {self.widths}.")
+            raise ValueError(
+                f"Expected widths, all > 0, but got {self.widths}; leave widths out for 0.1 to 2."
+            )
 
     def influence(self, x: Samples, y: Samples) -> Float[np.ndarray, " n"]:
         x, y = as_numbers(x, y, constants=True)
         if len(x) < 2 * self.folds:
             raise ValueError(
-                f"Expected at least 2 samples a fold, {2 * self.folds}, but got {len(x)}."
+                f"Expected at least 2 samples a fold, {2 * self.folds}, but got {len(x)}; "
+                "pass more rows, or fewer folds."
             )
         n = len(x)
         order = np.random.default_rng(self.seed).permutation(n)

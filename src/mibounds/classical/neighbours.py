@@ -206,7 +206,10 @@ class _Search:
 
 def _check_k(k: int, n: int) -> None:
     if k >= n:
-        raise ValueError(f"Expected k < n, the number of samples, but got k = {k} and n = {n}.")
+        raise ValueError(
+            f"Expected k < n, the number of samples, but got k = {k} and n = {n}; "
+            "pass a smaller k, or more rows."
+        )
 
 
 def _break_ties(

@@ -305,13 +305,17 @@ class VUB(ConditionalEstimator):
     ):
         super().__init__(x_dim, y_dim, hidden, conditional=conditional)
         if form not in ("sampled", "kl"):
-            raise ValueError(f'Expected form to be "sampled" or "kl" but got {form!r}.')
+            raise ValueError(
+                f'Expected form to be "sampled" or "kl" but got {form!r}; '
+                'leave it out for "sampled".'
+            )
         if isinstance(marginal, str) and marginal == "learned":
             marginal = _marginal_for(self.conditional, Gaussian)
         elif isinstance(marginal, str) and marginal != "standard":
             raise ValueError(
                 'Expected marginal to be "standard", "learned", a Distribution '
-                f"or a conditional on nothing but got {marginal!r}."
+                f"or a conditional on nothing but got {marginal!r}; "
+                'leave it out for "standard".'
             )
         elif not isinstance(marginal, str | Distribution | Conditional):
             _refuse_marginal(marginal)
@@ -385,7 +389,8 @@ class BA(ConditionalEstimator):
         super().__init__(x_dim, y_dim, hidden, conditional=conditional)
         if not isinstance(entropy, int | float | None):
             raise ValueError(
-                f"Expected entropy to be a number of nats or None but got {entropy!r}."
+                f"Expected entropy to be a number of nats or None but got {entropy!r}; "
+                "pass float(entropy), or leave it out to have it estimated."
             )
         self.entropy = entropy
         if entropy is None:
@@ -477,7 +482,7 @@ def _marginal_for(conditional: object, family: type[Conditional]) -> Conditional
 def _refuse_marginal(marginal: object) -> NoReturn:
     raise ValueError(
         "Expected marginal to be a conditional on nothing, such as GaussianMixture(0, y_dim), "
-        f"but got {type(marginal).__name__}; a fixed Distribution goes into VUB."
+        f"but got {type(marginal).__name__}; pass a fixed Distribution to VUB."
     )
 
 

@@ -145,7 +145,7 @@ class MINE(CriticEstimator):
     ):
         super().__init__(x_dim, y_dim, hidden, critic=critic, negatives=negatives)
         if not 0 < rate <= 1:
-            raise ValueError(f"Expected 0 < rate <= 1 but got {rate}.")
+            raise ValueError(f"Expected 0 < rate <= 1 but got {rate}; leave it out for 0.01.")
         self.rate = rate
         self.register_buffer("log_average", torch.tensor(-math.inf))
 
@@ -271,9 +271,14 @@ class TUBA(CriticEstimator):
     ):
         super().__init__(x_dim, y_dim, hidden, critic=critic, negatives=negatives)
         if not 0 <= alpha <= 1:
-            raise ValueError(f"Expected 0 <= alpha <= 1 but got {alpha}.")
+            raise ValueError(
+                f"Expected 0 <= alpha <= 1 but got {alpha}; pass 0 for TUBA, 1 for InfoNCE."
+            )
         if alpha > 0 and negatives != "others":
-            raise ValueError(f'Expected negatives="others" with alpha > 0 but got {negatives!r}.')
+            raise ValueError(
+                f'Expected negatives="others" with alpha > 0 but got {negatives!r}; '
+                "leave negatives or alpha out."
+            )
         self.alpha = alpha
         if log_baseline is None and isinstance(self.critic, Critic):
             log_baseline = _Baseline(self.critic.y_dim, hidden)
@@ -393,7 +398,9 @@ class SMILE(CriticEstimator):
     ):
         super().__init__(x_dim, y_dim, hidden, critic=critic, negatives=negatives)
         if not clip > 0:
-            raise ValueError(f"Expected clip > 0 but got {clip}.")
+            raise ValueError(
+                f"Expected clip > 0 but got {clip}; leave it out for 5, or pass math.inf for none."
+            )
         self.clip = clip
 
     def forward(
@@ -470,6 +477,6 @@ def _vector(name: str, values: Tensor, n: int) -> Tensor:
     if values.shape not in ((n,), (n, 1)):
         raise ValueError(
             f"Expected {name} to give one number for each of {n} samples, shape ({n},), "
-            f"but got {tuple(values.shape)}."
+            f"but got {tuple(values.shape)}; return a tensor with one number a row."
         )
     return values.flatten()
