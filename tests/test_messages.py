@@ -142,7 +142,8 @@ def test_what_is_passed_over_is_there(troubleshooting, monkeypatch):
 def test_the_page(troubleshooting, messages):
     markdown = pytest.importorskip("markdown")
     text = troubleshooting.on_page_markdown("before\n\n<!-- messages -->\n", page=PAGE)
-    assert text.startswith("before\n\n### Bounds\n")
+    assert text.startswith("before\n\n### ")
+    assert "\n### Files that are read\n\n| message | kind | what to do |\n" in text
     assert (
         "\n| `Expected a finite learning loss but got … in step …` | FloatingPointError "
         "| lower lr, or look for extreme values in x and y |\n" in text

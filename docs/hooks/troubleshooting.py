@@ -17,7 +17,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "mibounds"
 PARTS = {"_Broken", "Damaged", "Unreachable", "EOFError", "its shapes are others"}
 # What puts a word before another message, which says what to do.
 PREFIXES = {"…: …", "…, …: …", "Estimator …: …"}
-# Kinds that users meet under the name of their base.
+# Kinds that the page calls otherwise.
 KINDS = {"_Message": "ValueError", "Failure": "failed command", "Failed": "failed command"}
 TITLES = {
     "bridges": "The bridge",
