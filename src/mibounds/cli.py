@@ -405,7 +405,9 @@ def _parse(arguments: list[str]) -> Command:
             )
     except SystemExit as end:
         if end.code:
-            raise ValueError(f"{one_line_of(said.getvalue())}; see {prog} --help") from None
+            raise ValueError(
+                f"{one_line_of(said.getvalue()).rstrip('.')}; see {prog} --help"
+            ) from None
         raise
 
 
