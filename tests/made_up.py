@@ -1,9 +1,13 @@
 """Tiny domains that nobody had to photograph, and models on them."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
+from mibounds.experiments import Cell
 from mibounds.experiments.adaptations import Batch
+from mibounds.experiments.courses import Course
 from mibounds.experiments.domains import Domain, Task
 from mibounds.experiments.ingredients import DomainAdaptationConfig, Settings
 
@@ -23,6 +27,11 @@ def domain(seed, n=40, side=8, classes=10, colours=1):
     noise = 30 * torch.randn(2 * n, side, side, colours, generator=g)
     images = ((0.9 - 0.3 * seed) * prototypes[labels] + noise).clamp(0, 255).to(torch.uint8)
     return Domain(images[:n], labels[:n], images[n:], labels[n:], "made up")
+
+
+def course(domains, method="club_sample", mode="correct", seed=0, **changes):
+    cell = Cell(mode, "made-up", method, seed)
+    return Course(replace(CONFIG, **changes), cell, *domains)
 
 
 def batch(n=6, seed=0, classes=3):

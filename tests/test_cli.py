@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -382,6 +383,29 @@ def test_ctrl_c(data):
     assert process.returncode == 130
     assert (out, err) == ("", "mibounds: interrupted\n")
     assert sorted(path.name for path in data.iterdir()) == ["data.csv", "started"]
+
+
+@pytest.mark.parametrize(("flags", "expected"), [("", 1), (" --threads 2", 2)])
+def test_threads_are_those_of_the_flag_and_only_meanwhile(flags, expected, data, monkeypatch):
+    seen = []
+
+    def estimate(*_, **__):
+        seen.append(torch.get_num_threads())
+        return Result()
+
+    monkeypatch.setattr("mibounds.estimation.estimate", estimate)
+    torch.set_num_threads(3)
+    try:
+        assert run("estimate data.csv --x a --y b" + flags) == 0
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(1)
+    assert seen == [expected]
+
+
+def test_no_threads_are_refused(data, capfd):
+    assert run("estimate data.csv --x a --y b --threads 0") == 2
+    assert "--threads of at least 1 but got 0; leave it out for 1" in capfd.readouterr().err
 
 
 # --- the other commands --------------------------------------------------------------------------

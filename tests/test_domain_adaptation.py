@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 import torch
-from made_up import CONFIG, TASK, domain, write_sets
+from made_up import CONFIG, course, write_sets
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mibounds.experiments import EXPERIMENTS, Cell, courses
@@ -28,17 +28,6 @@ from mibounds.experiments.ingredients import (
 from mibounds.recordings import _unchanged
 
 pytest.importorskip("pooch")
-
-
-@pytest.fixture
-def domains(monkeypatch):
-    monkeypatch.setitem(TASKS, "made-up", replace(TASK, classes=10))
-    return domain(0), domain(1)
-
-
-def course(domains, method="club_sample", mode="correct", seed=0, **changes):
-    cell = Cell(mode, "made-up", method, seed)
-    return Course(replace(CONFIG, **changes), cell, *domains)
 
 
 def values(course):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from made_up import CONFIG, TASK, domain, write_sets
+from made_up import CONFIG, course, write_sets
 
 from mibounds.experiments import Cell, ingredients
 from mibounds.experiments.courses import Course
@@ -24,17 +24,6 @@ from mibounds.experiments.domains import (
 from mibounds.experiments.encoders import BatchNorm, Encoder, Noise, collecting, forget_statistics
 
 pytest.importorskip("pooch")
-
-
-@pytest.fixture
-def domains(monkeypatch):
-    monkeypatch.setitem(TASKS, "made-up", replace(TASK, classes=10))
-    return domain(0), domain(1)
-
-
-def course(domains, method="club_sample", mode="correct", seed=0, **changes):
-    cell = Cell(mode, "made-up", method, seed)
-    return Course(replace(CONFIG, **changes), cell, *domains)
 
 
 @pytest.fixture

@@ -50,6 +50,7 @@ class EstimateCommand(Command):
         level: how often the interval is to hold the truth.
         seed: seed of all that is random.
         block: rows that hang together in time, which the interval takes as one.
+        threads: of the processor; more than one gains little, and loses much on a busy machine.
         drop_missing: leave out rows with missing values.
         json: print JSON instead of a table.
         plot: picture to write; its ending (.png, .svg, .pdf) says which kind.
@@ -69,6 +70,7 @@ class EstimateCommand(Command):
     level: float = 0.95
     seed: int = 0
     block: int = 1
+    threads: int = 1
     drop_missing: bool = False
     json: bool = False
     plot: str = ""
@@ -78,6 +80,10 @@ class EstimateCommand(Command):
     def run(self) -> None:
         """Read, estimate, print, write."""
         self._check_targets()
+        if self.threads < 1:
+            raise ValueError(
+                f"Expected --threads of at least 1 but got {self.threads}; leave it out for 1."
+            )
         names = read_names(self.file)
         sides = {"--x": self._side(names, "x"), "--y": self._side(names, "y")}
         if self.given:
@@ -96,7 +102,7 @@ class EstimateCommand(Command):
         from mibounds.estimation import estimate
 
         x, y, given = (sides.get(flag, []) for flag in ("--x", "--y", "--given"))
-        with progress_bar() as progress:
+        with _computing_with(self.threads), progress_bar() as progress:
             result = estimate(
                 table.take(x),
                 table.take(y),
@@ -191,6 +197,19 @@ class EstimateCommand(Command):
     def _methods(self) -> str | list[str]:
         names = [name.strip() for name in self.method.split(",")]
         return "default" if names == ["default"] else names
+
+
+@contextlib.contextmanager
+def _computing_with(threads: int) -> Iterator[None]:
+    """So many threads of torch for now. Those of small networks mostly wait for each other."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,25 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["check_target", "replacing"]
+__all__ = ["UNREADABLE", "check_target", "replacing"]
+
+# What numpy raises over a file that is no NPZ file, or a damaged one.
+UNREADABLE = (
+    OSError,
+    ValueError,
+    EOFError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    NotImplementedError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 def check_target(path: str | os.PathLike[str], what: str = "the output") -> Path:

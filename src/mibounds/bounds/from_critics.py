@@ -72,7 +72,9 @@ def mine(
         (2.0, 0.0)
     """
     if not 0 < rate <= 1:
-        raise ValueError(f"Expected 0 < rate <= 1 but got {rate}; 1 follows the batch alone.")
+        raise ValueError(
+            f"Expected 0 < rate <= 1 but got {rate}; pass 1 to follow the batch alone."
+        )
     s = Pairs.of(scores)
     log_mean = s.log_mean_exp(None, negatives)
     now, old = log_mean.detach(), log_average.detach().to(log_mean.dtype)
@@ -199,7 +201,7 @@ def tuba_interpolated(
     n = s.batch.size
     if not 0 <= alpha <= 1:
         raise ValueError(
-            f"Expected 0 <= alpha <= 1 but got {alpha}; 0 is TUBA and 1 is InfoNCE over the others."
+            f"Expected 0 <= alpha <= 1 but got {alpha}; pass 0 for TUBA, 1 for InfoNCE."
         )
     if alpha > 0 and n < 3:
         raise ValueError(
@@ -284,7 +286,7 @@ def smile(
         9.0
     """
     if not clip > 0:
-        raise ValueError(f"Expected clip > 0 but got {clip}; math.inf clips nothing.")
+        raise ValueError(f"Expected clip > 0 but got {clip}; pass math.inf to clip nothing.")
     s = Pairs.of(scores)
     log_mean = s.log_mean_exp(None, negatives, lambda f: f.clamp(-clip, clip))
     return s.mean(s.diagonal) - log_mean

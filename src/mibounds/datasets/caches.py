@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from mibounds.datasets.interfaces import Images, Split, Unavailable
-from mibounds.files import replacing
+from mibounds.files import UNREADABLE, replacing
 
 __all__ = [
     "Damaged",
@@ -196,15 +194,5 @@ def _read(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
             f"{path} cannot be read: {error.strerror}; change its permissions, or choose another "
             "folder with --cache or MIBOUNDS_CACHE."
         ) from None
-    except (
-        OSError,
-        ValueError,
-        EOFError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        zipfile.BadZipFile,
-        zlib.error,
-        NotImplementedError,
-    ) as error:
+    except UNREADABLE as error:
         raise Damaged(str(error).strip("'\"").strip() or type(error).__name__) from None

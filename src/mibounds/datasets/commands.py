@@ -86,8 +86,8 @@ class GetCommand(Command):
 
 
 @dataclass(frozen=True)
-class WhereCommand(Command):
-    """Print the path of the cache file of data sets.
+class _CachedCommand(Command):
+    """What is done with data sets that are cached.
 
     Attributes:
         names: of the data sets; all that are cached if left out.
@@ -98,6 +98,11 @@ class WhereCommand(Command):
     names: Names = ()
     cache: str = ""
     json: bool = False
+
+
+@dataclass(frozen=True)
+class WhereCommand(_CachedCommand):
+    """Print the path of the cache file of data sets."""
 
     def run(self) -> None:
         """Print one path a line."""
@@ -110,18 +115,8 @@ class WhereCommand(Command):
 
 
 @dataclass(frozen=True)
-class CheckCommand(Command):
-    """Read cached data sets as a whole, and compare them with the checksums of when they were new.
-
-    Attributes:
-        names: of the data sets; all that are cached if left out.
-        cache: folder of the cache; if left out, that of MIBOUNDS_CACHE or of the platform.
-        json: print JSON instead of lines.
-    """
-
-    names: Names = ()
-    cache: str = ""
-    json: bool = False
+class CheckCommand(_CachedCommand):
+    """Read cached data sets, and compare them with the checksums of when they were new."""
 
     def run(self) -> None:
         """Print one data set a line; fail if one is damaged."""

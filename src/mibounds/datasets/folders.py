@@ -7,8 +7,6 @@ train_images, train_labels, test_images and test_labels, of which one split may 
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -19,21 +17,9 @@ from mibounds.datasets.blends import FOLDER
 from mibounds.datasets.interfaces import Content, Dataset, File, Form, Images, Pair
 from mibounds.datasets.parsers import check_pair
 from mibounds.datasets.sources import KNOWN
+from mibounds.files import UNREADABLE
 
 __all__ = ["find_photographs", "parse", "read_folder", "read_plain"]
-
-# What numpy raises over a file that is no NPZ file, or a damaged one.
-_UNREADABLE = (
-    OSError,
-    ValueError,
-    EOFError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    NotImplementedError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
 
 
 def read_folder(name: str, dataset: Dataset, folder: Path) -> dict[str, Images] | None:
@@ -151,7 +137,7 @@ def read_plain(path: Path, dataset: Dataset) -> dict[str, Images]:
             for split in ("train", "test"):
                 if f"{split}_images" in arrays:
                     pairs[split] = arrays[f"{split}_images"], arrays[f"{split}_labels"]
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         text = str(error).strip() or type(error).__name__
         raise ValueError(
             f"{path.name} is damaged or not of plain arrays: {text}; write it with numpy.savez."

@@ -54,7 +54,6 @@ class CriticEstimator(nn.Module, ABC):
         self.critic = critic or ConcatCritic(*dims, hidden)
         self.negatives: Negatives = check_negatives(negatives)
 
-    @abstractmethod
     def forward(
         self,
         x: Shaped[Tensor, "n *x"],
@@ -63,6 +62,7 @@ class CriticEstimator(nn.Module, ABC):
         group: dist.ProcessGroup | None = None,
     ) -> Float[Tensor, ""]:
         """The bound on a batch of samples, in nats."""
+        return self._value(self._scores(x, y, group), x, y)
 
     def learning_loss(
         self,
@@ -73,7 +73,15 @@ class CriticEstimator(nn.Module, ABC):
     ) -> Float[Tensor, ""]:
         """What to minimise to fit the critic: minus the bound, unless said otherwise."""
         self._observe(x, y, group)
-        return -self(x, y, group=group)
+        return -self._objective(self._scores(x, y, group), x, y)
+
+    @abstractmethod
+    def _value(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
+        """The bound from the scores of all pairs."""
+
+    def _objective(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
+        """What the critic is to make large."""
+        return self._value(scores, x, y)
 
     def compile(self, *args: object, **kwargs: object) -> None:
         """Compile what is worth it, the scoring of all pairs; value and gradient stay the same."""
@@ -102,14 +110,8 @@ class DV(CriticEstimator):
     cost = "N^2"
     reference = "Donsker and Varadhan 1983; Cheng et al. 2020, equation 3"
 
-    def forward(
-        self,
-        x: Shaped[Tensor, "n *x"],
-        y: Shaped[Tensor, "n *y"],
-        *,
-        group: dist.ProcessGroup | None = None,
-    ) -> Float[Tensor, ""]:
-        return bounds.dv(self._scores(x, y, group), self.negatives)
+    def _value(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
+        return bounds.dv(scores, self.negatives)
 
 
 class MINE(CriticEstimator):
@@ -149,30 +151,16 @@ class MINE(CriticEstimator):
         self.rate = rate
         self.register_buffer("log_average", torch.tensor(-math.inf))
 
-    def forward(
-        self,
-        x: Shaped[Tensor, "n *x"],
-        y: Shaped[Tensor, "n *y"],
-        *,
-        group: dist.ProcessGroup | None = None,
-    ) -> Float[Tensor, ""]:
-        return bounds.dv(self._scores(x, y, group), self.negatives)
+    def _value(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
+        return bounds.dv(scores, self.negatives)
 
-    def learning_loss(
-        self,
-        x: Shaped[Tensor, "n *x"],
-        y: Shaped[Tensor, "n *y"],
-        *,
-        group: dist.ProcessGroup | None = None,
-    ) -> Float[Tensor, ""]:
-        """Minus the bound, with the gradient of the moving average; moves that average."""
-        self._observe(x, y, group)
-        scores = self._scores(x, y, group)
+    def _objective(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
+        """The bound, with the gradient of the moving average; moves that average."""
         value, log_average = bounds.mine(scores, self.log_average, self.rate, self.negatives)
         if self.training:  # one bad batch must not spoil the average
             old = self.log_average.to(log_average.dtype)
             self.log_average = torch.where(log_average.isfinite(), log_average, old)
-        return -value
+        return value
 
 
 class NWJ(CriticEstimator):
@@ -187,14 +175,8 @@ class NWJ(CriticEstimator):
     cost = "N^2"
     reference = "Nguyen, Wainwright and Jordan 2010; Cheng et al. 2020, equation 4"
 
-    def forward(
-        self,
-        x: Shaped[Tensor, "n *x"],
-        y: Shaped[Tensor, "n *y"],
-        *,
-        group: dist.ProcessGroup | None = None,
-    ) -> Float[Tensor, ""]:
-        return bounds.nwj(self._scores(x, y, group), self.negatives)
+    def _value(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
+        return bounds.nwj(scores, self.negatives)
 
 
 class InfoNCE(CriticEstimator):
@@ -225,14 +207,8 @@ class InfoNCE(CriticEstimator):
     ):
         super().__init__(x_dim, y_dim, hidden, critic=critic, negatives="all")
 
-    def forward(
-        self,
-        x: Shaped[Tensor, "n *x"],
-        y: Shaped[Tensor, "n *y"],
-        *,
-        group: dist.ProcessGroup | None = None,
-    ) -> Float[Tensor, ""]:
-        return bounds.infonce(self._scores(x, y, group))
+    def _value(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
+        return bounds.infonce(scores)
 
 
 class TUBA(CriticEstimator):
@@ -284,14 +260,7 @@ class TUBA(CriticEstimator):
             log_baseline = _Baseline(self.critic.y_dim, hidden)
         self.log_baseline = log_baseline
 
-    def forward(
-        self,
-        x: Shaped[Tensor, "n *x"],
-        y: Shaped[Tensor, "n *y"],
-        *,
-        group: dist.ProcessGroup | None = None,
-    ) -> Float[Tensor, ""]:
-        scores = self._scores(x, y, group)
+    def _value(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
         if self.log_baseline is None:
             log_baseline = torch.zeros_like(scores.diagonal)
         else:
@@ -341,27 +310,13 @@ class JS(CriticEstimator):
     cost = "N^2"
     reference = "Nowozin et al. 2016, table 6; Hjelm et al. 2019, equation 4"
 
-    def forward(
-        self,
-        x: Shaped[Tensor, "n *x"],
-        y: Shaped[Tensor, "n *y"],
-        *,
-        group: dist.ProcessGroup | None = None,
-    ) -> Float[Tensor, ""]:
-        scores = self._scores(x, y, group)
+    def _value(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
         nothing = scores.diagonal.new_zeros(scores.batch.size)
         return bounds.tuba(scores, nothing, self.negatives)  # with baseline 1: NWJ of 1 + f
 
-    def learning_loss(
-        self,
-        x: Shaped[Tensor, "n *x"],
-        y: Shaped[Tensor, "n *y"],
-        *,
-        group: dist.ProcessGroup | None = None,
-    ) -> Float[Tensor, ""]:
-        """Minus the Jensen-Shannon objective, which is not the value."""
-        self._observe(x, y, group)
-        return -bounds.js(self._scores(x, y, group), self.negatives)
+    def _objective(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
+        """The Jensen-Shannon objective, which is not the value."""
+        return bounds.js(scores, self.negatives)
 
 
 class SMILE(CriticEstimator):
@@ -403,17 +358,10 @@ class SMILE(CriticEstimator):
             )
         self.clip = clip
 
-    def forward(
-        self,
-        x: Shaped[Tensor, "n *x"],
-        y: Shaped[Tensor, "n *y"],
-        *,
-        group: dist.ProcessGroup | None = None,
-    ) -> Float[Tensor, ""]:
-        """The estimate on a batch of samples, in nats."""
-        return bounds.smile(self._scores(x, y, group), self.clip, self.negatives)
+    def _value(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
+        return bounds.smile(scores, self.clip, self.negatives)
 
-    learning_loss = JS.learning_loss
+    _objective = JS._objective
 
 
 class FLO(CriticEstimator):
@@ -452,14 +400,7 @@ class FLO(CriticEstimator):
             potential = ConcatCritic(self.critic.x_dim, self.critic.y_dim, hidden)
         self.potential = potential
 
-    def forward(
-        self,
-        x: Shaped[Tensor, "n *x"],
-        y: Shaped[Tensor, "n *y"],
-        *,
-        group: dist.ProcessGroup | None = None,
-    ) -> Float[Tensor, ""]:
-        scores = self._scores(x, y, group)
+    def _value(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
         if self.potential is None:
             u = -scores.diagonal
         else:

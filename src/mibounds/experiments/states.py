@@ -5,8 +5,6 @@ A state is a plain archive of arrays, written whole or not at all; to read one e
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mibounds.files import replacing
+from mibounds.files import UNREADABLE, replacing
 
 _MORE = "more "  # before the names of what is kept beside the tensors
 
@@ -59,7 +57,7 @@ def read_state(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, np.ndarra
         shapes = {name: tuple(found[name].shape) for name in tensors}
         if shapes != {name: tuple(tensor.shape) for name, tensor in tensors.items()}:
             raise ValueError("its shapes are others")
-    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+    except UNREADABLE as error:
         raise ValueError(
             f"Expected the state of this training in {str(path)!r} but got {error}; "
             "remove the file to begin anew."
