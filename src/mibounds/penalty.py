@@ -39,7 +39,8 @@ from mibounds.estimates import Estimate
 from mibounds.estimation import estimate
 from mibounds.estimators import CLUBSample, Estimator
 from mibounds.nn import check_size, full_precision
-from mibounds.replays import Replay
+from mibounds.replays import Replay, start_optimizer
+from mibounds.samples import lay_out_samples
 from mibounds.watches import PenaltyReport, look_at_penalty, look_at_sides
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ class MIPenalty(nn.Module):
             make = optimizer or (lambda ps: torch.optim.Adam(ps, lr=lr, fused=True))
             self.optimizer = make(self._learnt)
             if capturable:
-                self._start_optimizer()
+                start_optimizer(self.optimizer)
         self._averages = [f"average_{i}" for i in range(len(self._learnt) if average else 0)]
         for name, p in zip(self._averages, self._learnt, strict=False):
             self.register_buffer(name, p.detach().clone())
@@ -304,7 +305,11 @@ class MIPenalty(nn.Module):
             mask: True for the samples that count.
             group: processes whose batches are joined.
         """
-        self._fit(*self._samples(x, y, mask), self.inner_steps if steps is None else steps, group)
+        self._fit(
+            *self._samples(x, y, mask),
+            self.inner_steps if steps is None else steps,
+            group,
+        )
 
     def audit(
         self,
@@ -466,21 +471,6 @@ class MIPenalty(nn.Module):
             for leaf, buffer in module.named_buffers(recurse=False):
                 yield module, leaf, buffer
 
-    def _start_optimizer(self) -> None:
-        """Have the optimiser make its state now, as it is before the first step."""
-        assert self.optimizer is not None
-        before = [p.detach().clone() for p in self._learnt]
-        for p in self._learnt:
-            p.grad = torch.zeros_like(p)
-        self.optimizer.step()
-        with torch.no_grad():
-            for p, old in zip(self._learnt, before, strict=True):
-                p.copy_(old)
-                p.grad = None
-                for value in self.optimizer.state[p].values():
-                    if isinstance(value, Tensor):
-                        value.zero_()
-
     # --- the same, recorded ----------------------------------------------------------------------
 
     def _recording(self, x: Tensor, y: Tensor, group: dist.ProcessGroup | None) -> Replay | None:
@@ -540,35 +530,8 @@ class MIPenalty(nn.Module):
         return self._generator
 
     def _samples(self, x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """One sample a row: sequences are laid end to end, without their padding."""
-        for name, value in (("x", x), ("y", y)):
-            if not isinstance(value, Tensor):
-                raise ValueError(
-                    f"Expected {name} to be a torch.Tensor but got {type(value).__name__}; "
-                    "convert it with torch.as_tensor."
-                )
-        if mask is None:
-            if x.ndim != 3 or not self._learnt:
-                return x, y
-            if y.ndim < 2 or y.shape[:2] != x.shape[:2]:
-                raise ValueError(
-                    f"Expected y of shape ({x.shape[0]}, {x.shape[1]}, ...), a value for each time "
-                    f"of the sequences x, but got {tuple(y.shape)}; for one value a sequence pass "
-                    "y[:, None].expand(-1, x.shape[1], -1)."
-                )
-            return x.flatten(0, 1), y.flatten(0, 1)
-        if mask.dtype != torch.bool:
-            raise ValueError(
-                f"Expected mask to be of torch.bool, True for samples that count, but got "
-                f"{mask.dtype}; call mask.bool()."
-            )
-        if not x.shape[: mask.ndim] == y.shape[: mask.ndim] == mask.shape:
-            raise ValueError(
-                f"Expected mask of the leading shape of x and y, {tuple(x.shape[:2])} and "
-                f"{tuple(y.shape[:2])}, but got {tuple(mask.shape)}; "
-                "bring all three to one leading shape."
-            )
-        return x[mask], y[mask]
+        """One sample a row; a known conditional may take sequences as they are."""
+        return lay_out_samples(x, y, mask, sequences=bool(self._learnt))
 
     # --- watching --------------------------------------------------------------------------------
 

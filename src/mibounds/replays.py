@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from mibounds.estimators import CLUBSample
 from mibounds.recordings import record
@@ -133,3 +134,27 @@ class _Replayed(torch.autograd.Function):
             )
         parts = [None if known is None else g * known for known in ctx.saved_tensors]
         return *parts, None, None, None
+
+
+def start_optimizer(optimizer: Optimizer) -> None:
+    """Have an optimiser make its state now, as it is before the first step, for a graph to find.
+
+    Example:
+        >>> p = torch.nn.Parameter(torch.ones(2))
+        >>> adam = torch.optim.Adam([p])
+        >>> start_optimizer(adam)
+        >>> adam.state[p]["exp_avg"], p.tolist()
+        (tensor([0., 0.]), [1.0, 1.0])
+    """
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    before = [p.detach().clone() for p in parameters]
+    for p in parameters:
+        p.grad = torch.zeros_like(p)
+    optimizer.step()
+    with torch.no_grad():
+        for p, old in zip(parameters, before, strict=True):
+            p.copy_(old)
+            p.grad = None
+            for value in optimizer.state[p].values():
+                if isinstance(value, Tensor):
+                    value.zero_()

@@ -129,3 +129,52 @@ def check_finite(name: str, value: Tensor) -> None:
             f"Expected finite {name} but got NaN or infinity in {int(bad.sum())} of {len(value)} "
             f"rows, first in row {int(bad.nonzero()[0])}; drop or impute those rows."
         )
+
+
+def lay_out_samples(
+    x: Tensor, y: Tensor, mask: Tensor | None = None, sequences: bool = True
+) -> tuple[Tensor, Tensor]:
+    """One sample a row: sequences are laid end to end, without their padding.
+
+    Args:
+        x: samples, (n, x_dim), or sequences of them, (batch, time, x_dim).
+        y: samples or labels, as many.
+        mask: True for the samples that count.
+        sequences: whether three dimensions of x are sequences where no mask says so.
+
+    Returns:
+        x and y with as many rows.
+
+    Example:
+        >>> x, y = lay_out_samples(torch.zeros(2, 5, 3), torch.zeros(2, 5))
+        >>> x.shape, y.shape
+        (torch.Size([10, 3]), torch.Size([10]))
+    """
+    for name, value in (("x", x), ("y", y)):
+        if not isinstance(value, Tensor):
+            raise ValueError(
+                f"Expected {name} to be a torch.Tensor but got {type(value).__name__}; "
+                "convert it with torch.as_tensor."
+            )
+    if mask is None:
+        if x.ndim != 3 or not sequences:
+            return x, y
+        if y.ndim < 2 or y.shape[:2] != x.shape[:2]:
+            raise ValueError(
+                f"Expected y of shape ({x.shape[0]}, {x.shape[1]}, ...), a value for each time "
+                f"of the sequences x, but got {tuple(y.shape)}; for one value a sequence pass "
+                "y[:, None].expand(-1, x.shape[1], -1)."
+            )
+        return x.flatten(0, 1), y.flatten(0, 1)
+    if mask.dtype != torch.bool:
+        raise ValueError(
+            f"Expected mask to be of torch.bool, True for samples that count, but got "
+            f"{mask.dtype}; call mask.bool()."
+        )
+    if not x.shape[: mask.ndim] == y.shape[: mask.ndim] == mask.shape:
+        raise ValueError(
+            f"Expected mask of the leading shape of x and y, {tuple(x.shape[:2])} and "
+            f"{tuple(y.shape[:2])}, but got {tuple(mask.shape)}; "
+            "bring all three to one leading shape."
+        )
+    return x[mask], y[mask]
