@@ -11,6 +11,8 @@ import torch
 import torch.distributed as dist
 
 import mibounds as mb
+from mibounds.distributed import Batch
+from mibounds.nn import Standardizer
 
 X, Y = 3, 2
 SIZES = {2: [7, 4], 4: [5, 1, 6, 3]}
@@ -86,6 +88,12 @@ def main():
             assert difference < 1e-10, f"{case}: {k} differs by {difference}"
             worst = max(worst, difference)
         count += 1
+    far = torch.cat([torch.full_like(x[:, :1], 0.1), 1e6 + x[:, 1:2]], 1).float()
+    standard, own = Standardizer(2), far.split(sizes)[rank]
+    standard.observe(own, Batch(len(own), dist.group.WORLD))
+    assert standard.variance[0] == 0, "a constant column is not known as such"
+    want = far[:, 1].double().var(correction=0)
+    assert abs(standard.variance[1] / want - 1) < 0.01, "a large offset spoils the variance"
     n = 2 * (rank > 0)  # nothing on the first process: all of them have to refuse that
     with pytest.raises(ValueError, match="at least 1 sample on every process"):
         mb.CLUB(X, Y).double()(x[:n], real[:n], group=dist.group.WORLD)

@@ -34,6 +34,7 @@ def test_without_a_group_nothing_is_exchanged():
     assert batch.logsumexp(v) is v
     assert batch.average(v) is v
     assert batch.mean(v) == 3
+    assert batch.from_all(v).tolist() == [[1.0, 2.0, 6.0]]
     assert (batch.size, batch.offset) == (3, 0)
     with pytest.raises(ValueError, match=r"at least 2 samples .* but got 1"):
         Batch(1)

@@ -105,6 +105,15 @@ class Batch:
             dist.broadcast(value, group=self.group, group_src=0)
         return value
 
+    def from_all(self, value: Shaped[Tensor, "*s"]) -> Shaped[Tensor, "processes *s"]:
+        """The values of all processes, in their order, without a gradient."""
+        value = value.detach().contiguous()
+        if self.group is None:
+            return value[None]
+        parts = [torch.empty_like(value) for _ in self.sizes]
+        dist.all_gather(parts, value, group=self.group)
+        return torch.stack(parts)
+
 
 class _Sum(torch.autograd.Function):
     """All-reduce; each process's copy of the sum sends its gradient back to every summand."""

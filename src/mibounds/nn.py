@@ -125,8 +125,10 @@ def observe(sides: Sequence[tuple[Standardizer, Tensor]], batch: Batch | None = 
     if not sides:
         return
     batch = batch or Batch(len(sides[0][1]))
-    moments = [_moments(x, batch) for _, x in sides]
-    mean, variance = (torch.cat(part) for part in zip(*moments, strict=True))
+    moments = [torch.var_mean(x, 0, correction=0) for _, x in sides]
+    variance, mean = (torch.cat(part) for part in zip(*moments, strict=True))
+    if batch.group is not None:
+        mean, variance = _join_moments(mean, variance, batch)
     owners = [s for s, _ in sides]
     old_mean = torch.cat([s.mean for s in owners])
     old_variance = torch.cat([s.variance for s in owners])
@@ -147,15 +149,13 @@ def observe(sides: Sequence[tuple[Standardizer, Tensor]], batch: Batch | None = 
         owner.mean, owner.variance, owner.batches = part
 
 
-def _moments(x: Float[Tensor, "n dim"], batch: Batch) -> tuple[Tensor, Tensor]:
-    """Mean and variance of each column; the variance of a constant one is exactly 0."""
-    if batch.group is None:
-        variance, mean = torch.var_mean(x, 0, correction=0)
-        return mean, variance
-    first = batch.from_first(x[0])
-    shifted = x - first
-    shift = batch.mean(shifted)
-    return first + shift, batch.mean((shifted - shift).square())
+def _join_moments(mean: Tensor, variance: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Mean and variance over all processes; the variance of a constant column is exactly 0."""
+    means, variances = batch.from_all(torch.stack([mean, variance])).unbind(1)
+    weight = (means.new_tensor(batch.sizes) / batch.size)[:, None]
+    apart = means - means[0]
+    shift = (weight * apart).sum(0)
+    return means[0] + shift, (weight * (variances + (apart - shift).square())).sum(0)
 
 
 def full_precision(x: Tensor) -> torch.autocast:
