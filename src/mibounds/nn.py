@@ -125,10 +125,11 @@ def observe(sides: Sequence[tuple[Standardizer, Tensor]], batch: Batch | None = 
     if not sides:
         return
     batch = batch or Batch(len(sides[0][1]))
-    moments = [torch.var_mean(x, 0, correction=0) for _, x in sides]
-    variance, mean = (torch.cat(part) for part in zip(*moments, strict=True))
-    if batch.group is not None:
-        mean, variance = _join_moments(mean, variance, batch)
+    if batch.group is None:
+        moments = [torch.var_mean(x, 0, correction=0) for _, x in sides]
+        variance, mean = (torch.cat(part) for part in zip(*moments, strict=True))
+    else:
+        mean, variance = _joined_moments([x for _, x in sides], batch)
     owners = [s for s, _ in sides]
     old_mean = torch.cat([s.mean for s in owners])
     old_variance = torch.cat([s.variance for s in owners])
@@ -149,13 +150,20 @@ def observe(sides: Sequence[tuple[Standardizer, Tensor]], batch: Batch | None = 
         owner.mean, owner.variance, owner.batches = part
 
 
-def _join_moments(mean: Tensor, variance: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Mean and variance over all processes; the variance of a constant column is exactly 0."""
-    means, variances = batch.from_all(torch.stack([mean, variance])).unbind(1)
-    weight = (means.new_tensor(batch.sizes) / batch.size)[:, None]
-    apart = means - means[0]
-    shift = (weight * apart).sum(0)
-    return means[0] + shift, (weight * (variances + (apart - shift).square())).sum(0)
+def _joined_moments(sides: Sequence[Tensor], batch: Batch) -> tuple[Tensor, Tensor]:
+    """Mean and variance of all columns over all processes, in one exchange.
+
+    Each process sends its first row and the moments of the distances to it, which lose nothing to a
+    large offset; the variance of a constant column is exactly 0.
+    """
+    first = torch.cat([x[0] for x in sides])
+    moments = [torch.var_mean(x - x[0], 0, correction=0) for x in sides]
+    variance, shift = (torch.cat(part) for part in zip(*moments, strict=True))
+    firsts, shifts, variances = batch.from_all(torch.stack([first, shift, variance])).unbind(1)
+    weight = (shifts.new_tensor(batch.sizes) / batch.size)[:, None]
+    shifts = shifts + (firsts - firsts[0])
+    shift = (weight * shifts).sum(0)
+    return firsts[0] + shift, (weight * (variances + (shifts - shift).square())).sum(0)
 
 
 def full_precision(x: Tensor) -> torch.autocast:
