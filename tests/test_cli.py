@@ -403,6 +403,12 @@ def test_threads_are_those_of_the_flag_and_only_meanwhile(flags, expected, data,
     assert seen == [expected]
 
 
+def test_columns_without_commas_between_them(data, capfd):
+    assert run("estimate data.csv --x a b --y c") == 2
+    err = capfd.readouterr().err
+    assert "put commas between the names of columns, or see mibounds estimate --help" in err
+
+
 def test_no_threads_are_refused(data, capfd):
     assert run("estimate data.csv --x a --y b --threads 0") == 2
     assert "--threads of at least 1 but got 0; leave it out for 1" in capfd.readouterr().err

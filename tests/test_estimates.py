@@ -40,6 +40,20 @@ def test_the_verdict_is_by_what_the_warnings_are_about():
     assert example(nats=math.inf).verdict == "doubt"
 
 
+@pytest.mark.parametrize(
+    ("bound", "word", "how"),
+    [("upper", "at most", "an upper bound"), ("lower", "at least", "a lower bound")],
+)
+def test_a_bound_is_not_the_value(bound, word, how):
+    e = example(method="one", rows=(Row("one", bound, "q is right", 1.5, 0.1, 1.0),))
+    assert e.side == bound
+    assert e.verdict == "care"
+    lines = str(e).splitlines()
+    assert lines[0].startswith(f"I(x; y)  {word} ")
+    assert f"Believe it as {how}, not as the value: no diagnostic objects." in str(e)
+    assert example().side == "neither"
+
+
 def test_a_warning_about_q_concerns_those_who_fit_it():
     assert example(warnings=(BAD_Q,)).verdict == "care"
     assert example(warnings=(BAD_Q,), method="club").verdict == "doubt"

@@ -187,6 +187,10 @@ def test_the_bracket_is_the_narrowest_that_may_hold(monkeypatch):
     monkeypatch.setattr(estimation, "_measure", measure)
     result = estimate(*gaussian(200), methods=list(values))
     assert (result.nats, result.lower, result.upper) == (1.0, 0.9, 1.2)
+    used = {
+        row.method: not row.condition.startswith("not used: below the value") for row in result.rows
+    }
+    assert used == {**dict.fromkeys(values, True), "club": False}
     assert estimate(*gaussian(200), methods=["club", "vub"]).upper == 0.95
     alone = estimate(*gaussian(200), methods="bridge", level=0.6826894921)
     assert (alone.lower, alone.upper) == (None, None)

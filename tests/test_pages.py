@@ -267,6 +267,10 @@ def test_the_page_on_choosing_shows_what_was_measured():
         name = method.strip("`")
         if name in mb.ESTIMATORS:
             assert side == mb.ESTIMATORS[name](2, 2).bound
+        elif name in mb.CLASSICAL:
+            assert side == mb.CLASSICAL[name].bound
+        else:
+            assert side == "neither"
         for wide, value in enumerate(values):
             found = errors[name, wide]
             assert value == (f"{sum(found) / len(found):.3f}" if found else "")

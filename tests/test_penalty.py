@@ -396,9 +396,22 @@ def test_one_bad_batch_does_not_spoil_q():
     penalty(*_samples(0))
     z, s = _samples(1)
     z[3, 1] = math.inf
-    penalty(z, s)
+    with pytest.warns(mb.PenaltyWarning, match="not-finite: x hold NaN or infinity"):
+        penalty(z, s)  # at once, not at the next look
     assert all(p.isfinite().all() for p in penalty.parameters())
     assert penalty(*_samples(2)).isfinite()
+
+
+def test_labels_as_numbers_are_told():
+    g = torch.Generator().manual_seed(0)
+    z = torch.randn(200, 3, generator=g)
+    labels = (z[:, :1] > 0).float()
+    penalty = mb.MIPenalty(mb.CLUB(3, 1, 8))
+    assert "labels-as-numbers" in [w.code for w in penalty.report(z, labels).warnings]
+    few = penalty.report(z, z[:, :1].round(decimals=1))  # rounded measurements are no labels
+    assert "labels-as-numbers" not in [w.code for w in few.warnings]
+    as_bits = mb.MIPenalty(mb.CLUB(conditional=mb.Bernoulli(3, 1, 8)))
+    assert "labels-as-numbers" not in [w.code for w in as_bits.report(z, labels).warnings]
 
 
 def test_with_a_gradient_scaler():

@@ -251,3 +251,17 @@ def test_bad_input_is_named(call, message):
 @pytest.mark.usefixtures("unchecked")
 def test_sizes_of_numpy_are_sizes():
     assert mb.CLUB(np.int64(X), np.int64(Y), np.int64(8))(*samples()).isfinite()
+
+
+def test_messages_for_what_newcomers_do():
+    x, y = torch.randn(8, 5), torch.randn(8, 2)
+    with pytest.raises(ValueError, match="or swap x and y where they are in each other's"):
+        mb.CLUB(5, 2)(y, x)
+    with pytest.raises(ValueError, match=r"pass it by name: CLUB\(conditional=...\)"):
+        mb.CLUB(mb.Categorical(5, 3))
+    with pytest.raises(ValueError, match="count labels from 0 and give as many classes"):
+        mb.CLUB(conditional=mb.Categorical(5, 3))(x, torch.arange(8) % 4)
+    with pytest.raises(ValueError, match="drop_last=True to a DataLoader"):
+        mb.CLUB(5, 2)(x[:1], y[:1])
+    with pytest.raises(ValueError, match="give one sample a row, or leave it out"):
+        mb.estimate(x[:1], y[:1])

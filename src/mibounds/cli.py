@@ -424,9 +424,12 @@ def _parse(arguments: list[str]) -> Command:
             )
     except SystemExit as end:
         if end.code:
-            raise ValueError(
-                f"{one_line_of(said.getvalue()).rstrip('.')}; see {prog} --help"
-            ) from None
+            text = one_line_of(said.getvalue()).rstrip(".")
+            if arguments[0] in commands:
+                prog = f"{prog} {arguments[0]}"
+            apart = arguments[0] == "estimate" and text.startswith("Unrecognized options")
+            hint = "put commas between the names of columns, or " if apart else ""
+            raise ValueError(f"{text}; {hint}see {prog} --help") from None
         raise
 
 

@@ -144,7 +144,8 @@ def as_columns(name: str, data: Any, kinds: Sequence[str | None] | str | None = 
     if not varies:
         raise ValueError(
             f"Expected {name} to vary but got {len(values[0])} equal rows; "
-            "leave it out, since what never changes shares 0 nats with anything."
+            "give one sample a row, or leave it out, since what never changes shares 0 nats with "
+            "anything."
         )
     return Columns(
         name,

@@ -301,7 +301,8 @@ def check_distribution(p: Distribution, y: Tensor, batch_size: int | None = None
             raise ValueError(
                 f"Expected every y_i in the support of its {_describe(p)} "
                 f"but got y[{i}] = {y[i].tolist()}; "
-                "drop such rows, or use a Distribution whose support holds them."
+                "count labels from 0 and give as many classes, or use a Distribution whose support "
+                "holds all y."
             )
 
 

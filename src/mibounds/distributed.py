@@ -61,7 +61,8 @@ class Batch:
         self.offset = sum(self.sizes[: self.rank])
         if self.size < 2:
             raise ValueError(
-                f"Expected at least 2 samples (x_i, y_i) but got {self.size}; pass larger batches."
+                f"Expected at least 2 samples (x_i, y_i) but got {self.size}; "
+                "pass larger batches, or drop_last=True to a DataLoader."
             )
 
     def sum(self, value: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:

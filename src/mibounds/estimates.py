@@ -188,11 +188,17 @@ class Estimate:
         """Whether to believe the number: "believe", "care" or "doubt".
 
         Doubt, if a warning concerns the data or the method behind the number, or if that is not
-        finite; care, if warnings concern other methods alone.
+        finite; care, if warnings concern other methods alone, or if the number is a bound.
         """
         if not math.isfinite(self.nats) or any(self.concerns(w) for w in self.warnings):
             return "doubt"
-        return "care" if self.warnings else "believe"
+        return "care" if self.warnings or self.side != "neither" else "believe"
+
+    @property
+    def side(self) -> str:
+        """On which side of the truth the number lies, if the method behind it is a bound."""
+        own = next((row.bound for row in self.rows if row.method == self.method), "")
+        return own if own in ("upper", "lower") else "neither"
 
     def concerns(self, warning: Advice) -> bool:
         """Whether a warning is about the number itself, not about another method alone."""
@@ -357,10 +363,15 @@ def verdict(estimate: Estimate) -> str:
     own = sum(map(estimate.concerns, estimate.warnings))
     if own:
         return f"Do not believe it: {_many(own, 'diagnostic objects', 'diagnostics object')}."
+    bound = "" if estimate.side == "neither" else f" as {_bound(estimate)}, not as the value"
     if estimate.warnings:
         other = _many(len(estimate.warnings), "diagnostic concerns", "diagnostics concern")
-        return f"Believe it with care: {other} the bracket, not the value itself."
-    return "Believe it: no diagnostic objects."
+        return f"Believe it{bound} with care: {other} the bracket, not the value itself."
+    return f"Believe it{bound}: no diagnostic objects."
+
+
+def _bound(estimate: Estimate) -> str:
+    return "an upper bound" if estimate.side == "upper" else "a lower bound"
 
 
 def bracket(estimate: Estimate) -> str:
@@ -390,7 +401,8 @@ def summary(estimate: Estimate) -> list[tuple[str, str]]:
 
     def line(value: float, ends: tuple[float, float], unit: str) -> str:
         low, high = (number(end, places) for end in ends)
-        return f"{number(value, places)} {unit}, {level} interval {low} ... {high}"
+        side = {"upper": "at most ", "lower": "at least ", "neither": ""}[estimate.side]
+        return f"{side}{number(value, places)} {unit}, {level} interval {low} ... {high}"
 
     lines = [
         ("I(x; y)", line(estimate.nats, estimate.interval, "nats")),

@@ -209,6 +209,11 @@ def dims_or_part(
         The dimensions; of no meaning where the part was given.
     """
     if value is None:
+        if callable(x_dim):
+            raise ValueError(
+                f"Expected x_dim, a number of columns, but got {type(x_dim).__name__}; "
+                f"pass it by name: {owner}({part}=...)."
+            )
         if x_dim is None or y_dim is None:
             raise ValueError(
                 f"Expected {owner}(x_dim, y_dim) or {owner}({part}=...) "

@@ -270,6 +270,8 @@ class MIPenalty(nn.Module):
             return _zero(x, y)
         if value is None:
             value = self._bound(x, y, group)
+        if fitting and self.watch_every and not (_on_gpu(x) or value.isfinite()):
+            self._watch(x.detach(), y.detach())  # at once, where asking for the value stalls no GPU
         if fitting:
             self.values[(self.calls - 1) % WINDOW] = value.detach()
         if self.clamp:

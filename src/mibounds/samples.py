@@ -98,7 +98,8 @@ def check_real(name: str, value: Tensor, dim: int, dtype: torch.dtype) -> Tensor
         hint = "flatten the leading dimensions into one, and " if value.ndim > 2 else ""
         raise ValueError(
             f"Expected {name} of shape (n, {dim}) but got {tuple(value.shape)}; {hint}"
-            f"make the estimator with {name}_dim={value.shape[-1] if value.ndim > 1 else 1}."
+            f"make the estimator with {name}_dim={value.shape[-1] if value.ndim > 1 else 1}, "
+            "or swap x and y where they are in each other's place."
         )
     if dtype in (torch.float16, torch.bfloat16):
         raise ValueError(

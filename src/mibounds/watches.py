@@ -28,6 +28,7 @@ NOISE = 3  # standard errors
 SLACK = 0.02  # nats that are not worth a word
 SHRUNK = 1e-3  # part of its first spread at which a side counts as collapsed
 FLAT = 1e-5  # spread over mean, likewise
+LABELS = 10  # values that numbers may take and be taken for labels
 AT_LIMIT = 0.01  # part of the log-variances that may be at their limit
 
 
@@ -114,23 +115,42 @@ def look_at_penalty(
     spread = (_spread(x), _spread(y))
     bad = [name for name, v in (("x", x), ("y", y)) if not v.isfinite().all()]
     gain = gain_error = at_limit = None
+    labels = False
     q = getattr(estimator, "conditional", None)
     if isinstance(estimator, ConditionalEstimator) and isinstance(q, Conditional) and not bad:
         p, events = estimator._distribution(x, y)
         gains = (log_prob(p, events) - _log_marginal(p, events)).double()
         gain, gain_error = gains.mean().item(), gains.std().item() / math.sqrt(len(gains))
         at_limit = _at_limit(q, p)
+        labels = not is_discrete(p) and _looks_like_labels(y)
     facts = PenaltyReport(calls, value, error, gain, gain_error, at_limit, spread)
     # The marginal is fitted to this very batch, worth half a nat a parameter over all its samples.
     optimism = y[0].numel() / len(y)
-    return replace(facts, warnings=_faults(facts, first.tolist(), bad, _flat(x, y), optimism))
+    return replace(
+        facts, warnings=_faults(facts, first.tolist(), bad, _flat(x, y), optimism, labels)
+    )
 
 
 def _faults(
-    facts: PenaltyReport, first: list[float], bad: list[str], flat: list[str], optimism: float
+    facts: PenaltyReport,
+    first: list[float],
+    bad: list[str],
+    flat: list[str],
+    optimism: float,
+    labels: bool,
 ) -> tuple[Advice, ...]:
     """The faults that the facts show, each with its remedy."""
     advice = []
+    if labels:
+        advice.append(
+            Advice(
+                "labels-as-numbers",
+                "y takes few values, again and again, and q is a density: it can become as high as "
+                "it likes at each of them, and the bound with it.",
+                "Pass labels as integers, with conditional=Categorical(x_dim, classes), or zeros "
+                "and ones with Bernoulli.",
+            )
+        )
     if bad:
         advice.append(
             Advice(
@@ -188,6 +208,14 @@ def _faults(
             )
         )
     return tuple(advice)
+
+
+def _looks_like_labels(y: Tensor) -> bool:
+    """Whether numbers repeat as those of labels do: each value many times, none of them rare."""
+    if not y.is_floating_point():
+        return False
+    counts = torch.unique(y, dim=0, return_counts=True)[1]
+    return len(y) >= 5 * LABELS and 1 < len(counts) <= LABELS
 
 
 def _spread(v: Tensor) -> float:
