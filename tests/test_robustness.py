@@ -253,7 +253,7 @@ def test_sizes_of_numpy_are_sizes():
     assert mb.CLUB(np.int64(X), np.int64(Y), np.int64(8))(*samples()).isfinite()
 
 
-def test_messages_for_what_newcomers_do():
+def test_messages_for_what_newcomers_do(unchecked):
     x, y = torch.randn(8, 5), torch.randn(8, 2)
     with pytest.raises(ValueError, match="or swap x and y where they are in each other's"):
         mb.CLUB(5, 2)(y, x)
