@@ -142,7 +142,10 @@ def test_another_cache(capfd, data, cache, tmp_path):
 
 
 def test_where(capfd, data, cache):
-    assert run(capfd, "where").out == ""
+    out, err = run(capfd, "where")
+    assert out == ""
+    assert "nothing is cached in" in err
+    assert "mibounds data get mnist" in err
     run(capfd, "get", "usps", "mnist", "--from", data)
     assert run(capfd, "where", "usps").out == f"{cache / 'usps.npz'}\n"
     assert run(capfd, "where").out == f"{cache / 'mnist.npz'}\n{cache / 'usps.npz'}\n"

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stand_ins import CEILING, example
 
-from mibounds.estimates import Advice, Estimate, Row
+from mibounds.estimates import Advice, Estimate, Row, number
 
 TIES = Advice("ties", "1200 of 10000 values of y are equal.", "Say that y is discrete.")
 BAD_Q = Advice("q-no-better-than-marginal", "q gains 0.00 nats.", "Train for longer.")
@@ -116,6 +116,12 @@ def test_a_value_of_no_row_is_named():
 )
 def test_it_shows_as_many_decimals_as_the_interval_gives_a_meaning(interval, shown):
     assert str(example(interval=interval)).startswith(f"I(x; y)  {shown} nats")
+
+
+def test_a_zero_has_no_sign():
+    assert number(-0.00001) == "0.0000"
+    assert number(-0.01, 2) == "-0.01"
+    assert number(-10.0, 1) == "-10.0"
 
 
 def test_numbers_that_are_none_are_shown_too():

@@ -345,7 +345,8 @@ def number(value: float, decimals: int = 4) -> str:
     """A value for a table; large ones by four digits."""
     if math.isfinite(value) and abs(value) >= 1e5:
         return f"{value:.4g}"
-    return f"{value:.{decimals}f}"
+    text = f"{value:.{decimals}f}"
+    return text if text.strip("-0.") else text.lstrip("-")  # no minus before a zero
 
 
 def decimals(estimate: Estimate) -> int:

@@ -158,7 +158,10 @@ def _cached(names: tuple[str, ...], cache: str) -> dict[str, Path]:
                 f"Expected a cached data set but {name} is not in {str(root)!r}; "
                 f"get it with: mibounds data get {name}"
             )
-    return {name: path for name, path in paths.items() if path.exists()}
+    found = {name: path for name, path in paths.items() if path.exists()}
+    if not found:
+        remark(f"nothing is cached in {str(root)!r}; get some with: mibounds data get mnist")
+    return found
 
 
 def _check(path: Path) -> str:
