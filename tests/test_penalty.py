@@ -130,6 +130,12 @@ def _samples(seed, n=N):
     return v[:, :Z].clone(), s
 
 
+def _features(seed, n=N):
+    """Samples, of which x is an encoder's."""
+    z, s = _samples(seed, n)
+    return z.requires_grad_(), s
+
+
 def test_no_grad_and_inference_mode():
     penalty = make()
     with torch.no_grad():
@@ -402,6 +408,20 @@ def test_one_bad_batch_does_not_spoil_q():
     assert penalty(*_samples(2)).isfinite()
 
 
+def test_samples_without_a_gradient_are_told_once():
+    penalty = make(watch_every=1, lr=0.02)
+    z, s = _samples(0, 256)
+    with pytest.warns(mb.PenaltyWarning, match="no-gradient: Neither x nor y"):
+        penalty(z, s)
+    penalty(z, s)  # not again
+    assert "no-gradient" in codes(penalty)
+    with torch.no_grad():
+        penalty(z, s)  # asked for
+    assert "no-gradient" not in codes(penalty)
+    penalty(*_features(0, 256))
+    assert "no-gradient" not in codes(penalty)
+
+
 def test_labels_as_numbers_are_told():
     g = torch.Generator().manual_seed(0)
     z = torch.randn(200, 3, generator=g)
@@ -618,7 +638,7 @@ def test_a_healthy_penalty_has_nothing_to_report():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for seed in range(40):
-            penalty(*_samples(seed, 256))
+            penalty(*_features(seed, 256))
     report = penalty.report()
     assert report.calls == 39
     assert report.warnings == ()
@@ -637,14 +657,14 @@ def codes(penalty):
 
 def test_q_worse_than_the_marginal_is_reported_once():
     penalty = make(watch_every=1, inner_steps=1, lr=1e-9)
-    penalty(*_samples(0, 256))
+    penalty(*_features(0, 256))
     with torch.no_grad():
         penalty.estimator.conditional.net.offset[0] += 5  # a q that is sure of the wrong thing
     with pytest.warns(mb.PenaltyWarning, match="predicts a new batch worse than y alone"):
-        penalty(*_samples(1, 256))
+        penalty(*_features(1, 256))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        penalty(*_samples(2, 256))  # the same fault is not told again
+        penalty(*_features(2, 256))  # the same fault is not told again
     assert codes(penalty) == ["q-worse-than-marginal"]
     assert "Raise inner_steps" in str(penalty.report())
 
@@ -710,7 +730,7 @@ def test_samples_that_are_not_finite_are_reported():
     z, s = _samples(0)
     z[0, 0] = math.nan
     with pytest.warns(mb.PenaltyWarning, match="x hold NaN"):
-        penalty(z, s)
+        penalty(z.requires_grad_(), s)
     assert codes(penalty) == ["not-finite"]
 
 

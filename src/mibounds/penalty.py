@@ -41,7 +41,7 @@ from mibounds.estimators import CLUBSample, Estimator
 from mibounds.nn import check_size, full_precision
 from mibounds.replays import Replay, start_optimizer
 from mibounds.samples import lay_out_samples
-from mibounds.watches import PenaltyReport, look_at_penalty, look_at_sides
+from mibounds.watches import DETACHED, PenaltyReport, look_at_penalty, look_at_sides
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Shaped
@@ -259,7 +259,8 @@ class MIPenalty(nn.Module):
         if fitting:
             due = self.watch_every and (self.calls + 1) % self.watch_every == 0
             if due:  # before the fit, while q has not seen this batch
-                self._watch(x.detach(), y.detach())
+                attached = x.requires_grad or y.requires_grad or not self._learnt
+                self._watch(x.detach(), y.detach(), attached or not torch.is_grad_enabled())
             recording = self._recording(x, y, group)
             if recording is None:
                 self._fit(x, y, self.inner_steps, group)
@@ -537,10 +538,12 @@ class MIPenalty(nn.Module):
 
     # --- watching --------------------------------------------------------------------------------
 
-    def _watch(self, x: Tensor, y: Tensor) -> None:
+    def _watch(self, x: Tensor, y: Tensor, attached: bool = True) -> None:
         """Look, and warn of what was not there at the last look."""
         before = {advice.code for advice in self._facts.warnings}
         self._look(x, y)
+        if not attached:
+            self._facts = replace(self._facts, warnings=(*self._facts.warnings, DETACHED))
         for advice in self._facts.warnings:
             if advice.code not in before:
                 warnings.warn(str(advice), PenaltyWarning, stacklevel=6)

@@ -31,6 +31,14 @@ FLAT = 1e-5  # spread over mean, likewise
 LABELS = 10  # values that numbers may take and be taken for labels
 AT_LIMIT = 0.01  # part of the log-variances that may be at their limit
 
+DETACHED = Advice(
+    "no-gradient",
+    "Neither x nor y has a gradient, though the penalty is in training mode: nothing becomes "
+    "smaller by it.",
+    "Pass the features as the encoder gives them; the penalty detaches where it must. To fit q "
+    "alone call penalty.fit(x, y).",
+)
+
 
 @dataclass(frozen=True)
 class PenaltyReport:
