@@ -491,9 +491,8 @@ class _Batches(_Accumulator):
 
     def result(self, n: int) -> Evaluation:
         note = f"average of the values on {self.batches} batches of {self.most}"
-        if getattr(self.estimator, "negatives", None) == "all" and not _computes(
-            self.estimator, SMILE
-        ):
+        capped = getattr(self.estimator, "negatives", None) == "all"
+        if capped and not isinstance(self.estimator, SMILE):
             note += f", none above log {self.most} = {math.log(self.most):.2f} nats"
         return Evaluation(*self.spread.result(), self.samples, False, note)
 

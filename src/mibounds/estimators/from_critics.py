@@ -73,15 +73,11 @@ class CriticEstimator(nn.Module, ABC):
     ) -> Float[Tensor, ""]:
         """What to minimise to fit the critic: minus the bound, unless said otherwise."""
         self._observe(x, y, group)
-        return -self._objective(self._scores(x, y, group), x, y)
+        return -self(x, y, group=group)
 
     @abstractmethod
     def _value(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
         """The bound from the scores of all pairs."""
-
-    def _objective(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
-        """What the critic is to make large."""
-        return self._value(scores, x, y)
 
     def compile(self, *args: object, **kwargs: object) -> None:
         """Compile what is worth it, the scoring of all pairs; value and gradient stay the same."""
@@ -154,13 +150,21 @@ class MINE(CriticEstimator):
     def _value(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
         return bounds.dv(scores, self.negatives)
 
-    def _objective(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
-        """The bound, with the gradient of the moving average; moves that average."""
+    def learning_loss(
+        self,
+        x: Shaped[Tensor, "n *x"],
+        y: Shaped[Tensor, "n *y"],
+        *,
+        group: dist.ProcessGroup | None = None,
+    ) -> Float[Tensor, ""]:
+        """Minus the bound, with the gradient of the moving average; moves that average."""
+        self._observe(x, y, group)
+        scores = self._scores(x, y, group)
         value, log_average = bounds.mine(scores, self.log_average, self.rate, self.negatives)
         if self.training:  # one bad batch must not spoil the average
             old = self.log_average.to(log_average.dtype)
             self.log_average = torch.where(log_average.isfinite(), log_average, old)
-        return value
+        return -value
 
 
 class NWJ(CriticEstimator):
@@ -314,9 +318,16 @@ class JS(CriticEstimator):
         nothing = scores.diagonal.new_zeros(scores.batch.size)
         return bounds.tuba(scores, nothing, self.negatives)  # with baseline 1: NWJ of 1 + f
 
-    def _objective(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
-        """The Jensen-Shannon objective, which is not the value."""
-        return bounds.js(scores, self.negatives)
+    def learning_loss(
+        self,
+        x: Shaped[Tensor, "n *x"],
+        y: Shaped[Tensor, "n *y"],
+        *,
+        group: dist.ProcessGroup | None = None,
+    ) -> Float[Tensor, ""]:
+        """Minus the Jensen-Shannon objective, which is not the value."""
+        self._observe(x, y, group)
+        return -bounds.js(self._scores(x, y, group), self.negatives)
 
 
 class SMILE(CriticEstimator):
@@ -361,7 +372,7 @@ class SMILE(CriticEstimator):
     def _value(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
         return bounds.smile(scores, self.clip, self.negatives)
 
-    _objective = JS._objective
+    learning_loss = JS.learning_loss
 
 
 class FLO(CriticEstimator):
