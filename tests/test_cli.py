@@ -409,6 +409,12 @@ def test_columns_without_commas_between_them(data, capfd):
     assert "put commas between the names of columns, or see mibounds estimate --help" in err
 
 
+def test_a_file_without_a_line_of_names(data, capfd):
+    Path("bare.csv").write_text("35.3,1.5,u\n36.1,3.5,v\n" * 20)
+    assert run("estimate bare.csv --x age --y group") == 2
+    assert "give the file a first line of names, if it has none" in capfd.readouterr().err
+
+
 def test_no_threads_are_refused(data, capfd):
     assert run("estimate data.csv --x a --y b --threads 0") == 2
     assert "--threads of at least 1 but got 0; leave it out for 1" in capfd.readouterr().err

@@ -265,3 +265,9 @@ def test_messages_for_what_newcomers_do(unchecked):
         mb.CLUB(5, 2)(x[:1], y[:1])
     with pytest.raises(ValueError, match="give one sample a row, or leave it out"):
         mb.estimate(x[:1], y[:1])
+    with pytest.raises(ValueError, match=r"as in KSG\(\)\(x, y\)"):
+        mb.KSG(x.numpy(), y.numpy())
+    with pytest.raises(ValueError, match=r"wrap it as Independent\(p, 1\)"):
+        mb.vub(torch.distributions.Normal(x, 1.0))
+    with pytest.raises(ValueError, match=r"give one, such as Independent"):
+        mb.club(x, y)

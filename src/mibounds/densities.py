@@ -269,7 +269,7 @@ def check_distribution(p: Distribution, y: Tensor, batch_size: int | None = None
     if not isinstance(p, Distribution):
         raise ValueError(
             "Expected the conditional to give a torch.distributions.Distribution "
-            f"but got {type(p).__name__}; return one, such as Independent(Normal(mean, scale), 1)."
+            f"but got {type(p).__name__}; give one, such as Independent(Normal(mean, scale), 1)."
         )
     name = type(p).__name__
     n = len(y) if batch_size is None else batch_size

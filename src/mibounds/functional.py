@@ -182,6 +182,11 @@ def vub(
             f"Expected p to be a torch.distributions.Distribution but got {type(p).__name__}; "
             "pass p(y | x), such as Normal(mean, scale)."
         )
+    if len(p.batch_shape) > 1:
+        raise ValueError(
+            f"Expected p with batch shape (n,) but got {type(p).__name__} with batch shape "
+            f"{tuple(p.batch_shape)}; wrap it as Independent(p, {len(p.batch_shape) - 1})."
+        )
     if r is None:
         r = standard_normal(p, p.mean if y is None else y)
     if y is not None:

@@ -143,8 +143,10 @@ def start_optimizer(optimizer: Optimizer) -> None:
         >>> p = torch.nn.Parameter(torch.ones(2))
         >>> adam = torch.optim.Adam([p])
         >>> start_optimizer(adam)
-        >>> adam.state[p]["exp_avg"], p.tolist()
-        (tensor([0., 0.]), [1.0, 1.0])
+        >>> adam.state[p].get("exp_avg")
+        tensor([0., 0.])
+        >>> p.tolist()
+        [1.0, 1.0]
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     before = [p.detach().clone() for p in parameters]

@@ -273,7 +273,18 @@ def _expand(names: Sequence[str], places: Mapping[str, int], item: str) -> Seque
 def _unknown(names: Sequence[str], item: str) -> str:
     close = difflib.get_close_matches(item[:200], names[:20_000], n=3)
     hint = f"did you mean {' or '.join(map(quote, close))}? Otherwise, " if close else ""
+    numbered = list(names) == [str(i) for i in range(len(names))]  # those of an array
+    if not (close or numbered) and sum(map(_is_number, names)) > len(names) / 2:
+        hint = "give the file a first line of names, if it has none: "
     return f"there is no column {quote(item)}; {hint}the columns are {_list(names)}"
+
+
+def _is_number(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _list(names: Sequence[str], most: int = 8) -> str:

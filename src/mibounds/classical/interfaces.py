@@ -77,6 +77,11 @@ def check_option(name: str, value: object, options: Sequence[object]) -> None:
 
 def check_least(name: str, value: float | int, least: int) -> None:
     """Check a setting that must not be too small, nor NaN."""
+    if not isinstance(value, float | int | np.number):
+        raise ValueError(
+            f"Expected {name} to be a number but got {type(value).__name__}; make the estimator "
+            "first and give it the samples then, as in KSG()(x, y)."
+        )
     if not value >= least:
         raise ValueError(
             f"Expected {name} >= {least} but got {value}; leave {name} out for its default."
