@@ -66,6 +66,17 @@ def domains(monkeypatch):
 
 
 @pytest.fixture
+def sets(tmp_path, monkeypatch):
+    """The folder of this test, with a few made-up images of every data set."""
+    from made_up import write_sets
+
+    write_sets(tmp_path)
+    monkeypatch.setenv("MIBOUNDS_DATA", str(tmp_path))
+    monkeypatch.setenv("MIBOUNDS_CACHE", str(tmp_path / "cache"))
+    return tmp_path
+
+
+@pytest.fixture
 def cache(tmp_path, monkeypatch):
     """A cache of data of this test's own, and no folder of data."""
     monkeypatch.delenv("MIBOUNDS_DATA", raising=False)

@@ -44,14 +44,6 @@ def same(a, b):
         assert torch.equal(a[name], b[name]), name
 
 
-@pytest.fixture
-def sets(tmp_path, monkeypatch):
-    write_sets(tmp_path)
-    monkeypatch.setenv("MIBOUNDS_DATA", str(tmp_path))
-    monkeypatch.setenv("MIBOUNDS_CACHE", str(tmp_path / "cache"))
-    return tmp_path
-
-
 # --- training ------------------------------------------------------------------------------------
 
 ALL = [("correct", m) for m in METHODS]

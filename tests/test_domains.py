@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from made_up import CONFIG, course, write_sets
+from made_up import CONFIG, course
 
 from mibounds.experiments import Cell, ingredients
 from mibounds.experiments.courses import Course
@@ -24,14 +24,6 @@ from mibounds.experiments.domains import (
 from mibounds.experiments.encoders import BatchNorm, Encoder, Noise, collecting, forget_statistics
 
 pytest.importorskip("pooch")
-
-
-@pytest.fixture
-def sets(tmp_path, monkeypatch):
-    write_sets(tmp_path)
-    monkeypatch.setenv("MIBOUNDS_DATA", str(tmp_path))
-    monkeypatch.setenv("MIBOUNDS_CACHE", str(tmp_path / "cache"))
-    return tmp_path
 
 
 # --- networks ------------------------------------------------------------------------------------

@@ -52,6 +52,9 @@ def test_a_bound_is_not_the_value(bound, word, how):
     assert lines[0].startswith(f"I(x; y)  {word} ")
     assert f"Believe it as {how}, not as the value: no diagnostic objects." in str(e)
     assert example().side == "neither"
+    rows = (*e.rows, Row("infonce", "lower", "always", 1.0, 0.1, 1.0))
+    other = " ".join(str(dataclasses.replace(e, rows=rows, warnings=(CEILING,))).split())
+    assert f"Believe it with care, as {how}, not as the value: 1 diagnostic concerns" in other
 
 
 def test_a_warning_about_q_concerns_those_who_fit_it():

@@ -154,7 +154,7 @@ def test_the_page(troubleshooting, messages):
     assert len(rows) >= len(shown)
     assert page.count("<h3>") == page.count("<table>") > 25
     assert "q(y|x) predicts a new batch worse" in page
-    assert "<td>pass p(y | x), such as Normal(mean, scale)</td>" in page
+    assert "<td>pass p(y | x), such as Independent(Normal(mean, scale), 1)</td>" in page
     assert "pip install 'mibounds[flows]'" in page
     assert "\\" not in page
     assert not re.search(r"/(home|tmp|work|usr)/", page)

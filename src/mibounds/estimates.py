@@ -367,7 +367,8 @@ def verdict(estimate: Estimate) -> str:
     bound = "" if estimate.side == "neither" else f" as {_bound(estimate)}, not as the value"
     if estimate.warnings:
         other = _many(len(estimate.warnings), "diagnostic concerns", "diagnostics concern")
-        return f"Believe it{bound} with care: {other} the bracket, not the value itself."
+        and_so = f",{bound}" if bound else ""
+        return f"Believe it with care{and_so}: {other} the bracket, not the value itself."
     return f"Believe it{bound}: no diagnostic objects."
 
 

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["estimate"]
 
 FEWEST = 20  # rows
-NOT_USED = "not used"  # how the condition of a bound begins that has lost it
 MEETING = 2048  # rows that are evaluated together, where all pairs meet
 EFFORTS = {
     "default": Effort(),
@@ -200,15 +199,15 @@ def estimate(
     first = outcomes[0]
     rows = tuple(row for outcome in outcomes for row in outcome.rows)
     lower = max((r.nats for r in rows if r.bound == "lower"), default=None)
-    if rows[0].bound != "upper":  # an upper bound that lies under the value has lost its condition
-        rows = tuple(
-            replace(r, condition=f"{NOT_USED}: below the value ({r.condition})")
-            if r.bound == "upper" and r.nats < rows[0].nats
-            else r
-            for r in rows
-        )
-    held = [r.nats for r in rows if r.bound == "upper" and not r.condition.startswith(NOT_USED)]
-    upper = min(held, default=None)
+    # An upper bound that lies under the value has lost its condition, unless it is the value.
+    least = -math.inf if rows[0].bound == "upper" else rows[0].nats
+    upper = min((r.nats for r in rows if r.bound == "upper" and r.nats >= least), default=None)
+    rows = tuple(
+        replace(r, condition=f"not used: below the value ({r.condition})")
+        if r.bound == "upper" and r.nats < least
+        else r
+        for r in rows
+    )
     advice += [a for outcome in outcomes for a in outcome.advice]
     advice += diagnostics.look_at_rows(rows)
     quantile = torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64)).item()

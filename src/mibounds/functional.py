@@ -180,7 +180,7 @@ def vub(
     if not isinstance(p, Distribution):
         raise ValueError(
             f"Expected p to be a torch.distributions.Distribution but got {type(p).__name__}; "
-            "pass p(y | x), such as Normal(mean, scale)."
+            "pass p(y | x), such as Independent(Normal(mean, scale), 1)."
         )
     if len(p.batch_shape) > 1:
         raise ValueError(

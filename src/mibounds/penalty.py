@@ -255,9 +255,9 @@ class MIPenalty(nn.Module):
         weight = 0.0 if self.calls < self.warmup else self.weight
         weight = weight(self.calls) if callable(weight) else weight
         fitting = self.training and not torch.is_inference_mode_enabled()
+        due = fitting and self.watch_every and (self.calls + 1) % self.watch_every == 0
         recording, value = None, None
         if fitting:
-            due = self.watch_every and (self.calls + 1) % self.watch_every == 0
             if due:  # before the fit, while q has not seen this batch
                 attached = x.requires_grad or y.requires_grad or not self._learnt
                 self._watch(x.detach(), y.detach(), attached or not torch.is_grad_enabled())
@@ -271,7 +271,7 @@ class MIPenalty(nn.Module):
             return _zero(x, y)
         if value is None:
             value = self._bound(x, y, group)
-        if fitting and self.watch_every and not (_on_gpu(x) or value.isfinite()):
+        if fitting and self.watch_every and not (due or _on_gpu(x) or value.isfinite()):
             self._watch(x.detach(), y.detach())  # at once, where asking for the value stalls no GPU
         if fitting:
             self.values[(self.calls - 1) % WINDOW] = value.detach()

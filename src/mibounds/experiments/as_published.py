@@ -35,6 +35,7 @@ from mibounds.critics import ConcatCritic
 from mibounds.distributed import Batch
 from mibounds.estimators import CLUB, JS, NWJ, VUB, CLUBSample, Estimator, InfoNCE
 from mibounds.nn import Hidden, hidden_widths
+from mibounds.pairs import Pairs
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Shaped
@@ -294,11 +295,8 @@ class AdaptationJS(JS):
         (units,) = hidden_widths(hidden)
         super().__init__(critic=AsPublishedCritic(x_dim, y_dim, units))
 
-    def forward(
-        self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"], **kwargs: Any
-    ) -> Float[Tensor, ""]:
-        """The objective on a batch of samples."""
-        return bounds.js(self._scores(x, y, kwargs.get("group")), self.negatives)
+    def _value(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
+        return bounds.js(scores, self.negatives)
 
 
 ADAPTATION: dict[str, Callable[[int, int, Hidden], Estimator]] = {
