@@ -445,6 +445,13 @@ def test_bounds_over_pairs_are_averaged_over_batches():
         assert ("none above log 300 = 5.70 nats" in result.note) == (name == "infonce")
 
 
+@pytest.mark.parametrize(("name", "capped"), [("nwj", True), ("smile", False)])
+def test_the_ceiling_is_named_where_there_is_one(name, capped):
+    estimator = mb.ESTIMATORS[name](3, 2, 8, negatives="all")
+    note = evaluate(estimator, related(600, 3, 2), batch_size_pairs=300).note
+    assert ("none above log 300" in note) == capped
+
+
 def test_a_few_rows_left_over_are_left_out():
     x, y = related(102, 3, 2)
     result = evaluate(mb.TUBA(3, 2, alpha=0.5), (x, y), batch_size_pairs=50)

@@ -143,8 +143,8 @@ def start_optimizer(optimizer: Optimizer) -> None:
         >>> p = torch.nn.Parameter(torch.ones(2))
         >>> adam = torch.optim.Adam([p])
         >>> start_optimizer(adam)
-        >>> adam.state[p].get("exp_avg")
-        tensor([0., 0.])
+        >>> adam.state[p].get("exp_avg"), adam.state[p].get("step")
+        (tensor([0., 0.]), tensor(0.))
         >>> p.tolist()
         [1.0, 1.0]
     """
