@@ -1,6 +1,7 @@
 """The information bottleneck: the bounds in it, resumed training, the command."""
 
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -140,8 +141,9 @@ def test_q_learns_through_noise_on_its_inputs():
 def test_the_estimator_has_a_rate_of_its_own():
     training = Training([model("vclub")], [0.01], estimator_rate=3.0)
     before = training.vector.clone()
-    training.update(torch.ones_like(before))  # the first step of Adam is the rate
-    own, estimator = training.parts
+    training.gradient.fill_(1.0)
+    training.update()  # the first step of Adam is the rate
+    (own, _), (estimator, _) = training.parts
     assert before[own].shape[0] > 0
     assert before[estimator].shape[0] > 0
     moved = before - training.vector
@@ -162,7 +164,7 @@ def test_every_epoch_has_an_order_of_its_own_and_every_seed(digits):
 
 def test_the_error_is_that_of_the_last_epoch():
     outcome = {"curve": [3.0, 1.0, 2.0], "x_lower": [1.0], "x_upper": [2.0], "y": [1.0]}
-    rows = {r["metric"]: r["value"] for r in ib._rows(runs("club")[0], outcome, "made up")}
+    rows = {r["metric"]: r["value"] for r in ib._rows(runs("club")[0], {}, outcome, "made up")}
     assert rows["error"] == 2.0
     assert rows["error_oracle"] == 1.0
 
@@ -219,19 +221,52 @@ def test_states_are_read_without_executing_them(digits, tmp_path):
 
 def test_beta_is_chosen_without_the_test_digits(digits, monkeypatch):
     seen = []
+    # Of four epochs the last counts; by the others or by one seed the choice would be another.
+    curves = {
+        (1e-5, 0): [0, 0, 0, math.nan],
+        (1e-5, 1): [0, 0, 0, 1.0],
+        (1e-4, 0): [9, 9, 9, 1.0],
+        (1e-4, 1): [9, 9, 9, 4.0],
+        (1e-3, 0): [9, 9, 9, 2.0],
+        (1e-3, 1): [9, 9, 9, 2.5],
+    }
 
     def train(config, some, given, epochs):
         seen.append((given, epochs))
-        return [{"curve": [{1e-4: 3.0, 1e-3: 2.0, 1e-2: 5.0}[run.beta]]} for run in some]
+        return [{"curve": curves[run.beta, run.cell.seed]} for run in some]
 
     monkeypatch.setattr(ib, "train", train)
-    cells = [run.cell for run in runs("none", "club", seeds=(0,))]
+    cells = [run.cell for run in runs("none", "club", seeds=(0, 1))]
     cells += [run.cell for run in runs("club", mode="as-published", seeds=(0,))]
-    assert ib.choose_betas(CONFIG, cells, digits) == [0.0, 1e-3, 1e-3]
+    scans = ib.scan_betas(replace(CONFIG, scan_epochs=4), cells, digits)
+    assert list(scans) == ["club"]
+    assert scans["club"][1e-4] == 2.5
+    assert scans["club"][1e-3] == 2.25
+    betas = [ib.choose_beta(cell, scans.get(cell.method, {})) for cell in cells]
+    assert betas == [0.0, 0.0, 1e-3, 1e-3, 1e-3]
     ((given, epochs),) = seen
-    assert epochs == 2
+    assert epochs == 4
     assert torch.equal(given.x, digits.x[:-40])
     assert torch.equal(given.x_test, digits.x[-40:])
+
+
+def test_with_one_beta_nothing_is_scanned(digits, monkeypatch):
+    monkeypatch.setattr(ib, "train", None)
+    (cell,) = (run.cell for run in runs("club", seeds=(0,)))
+    scans = ib.scan_betas(replace(CONFIG, betas=(0.5,)), [cell], digits)
+    assert ib.choose_beta(cell, scans["club"]) == 0.5
+
+
+def test_the_rate_falls_as_far_in_a_scan(digits):
+    config = replace(CONFIG, epochs=8, decay=0.5)
+    full, short = (ib._Lane(config, runs("none"), digits, n).training.rates[:, 0] for n in (8, 4))
+    steps = len(digits.x) // CONFIG.batch_size
+    assert len(full) == 8 * steps
+    bare = [1 - 0.5 ** (t + 1) for t in range(len(full))]  # what corrects the first moment
+    rates = [(each * torch.tensor(bare[: len(each)]))[::steps] for each in (full, short)]
+    expected = [1, 1, 0.5, 0.5, 0.25, 0.25, 0.125, 0.125]
+    torch.testing.assert_close(rates[0], 3e-3 * torch.tensor(expected))
+    torch.testing.assert_close(rates[1], 3e-3 * torch.tensor(expected[::2]))
 
 
 @pytest.mark.parametrize("holdout", [0, 160])
@@ -288,7 +323,7 @@ def test_a_damaged_state_is_named_and_changes_nothing(tmp_path):
     assert weight.tolist() == [1, 1, 1]
 
 
-@pytest.mark.parametrize("name", ["epochs", "scan_epochs", "batch_size", "samples"])
+@pytest.mark.parametrize("name", ["epochs", "scan_epochs", "scan_seeds", "batch_size", "samples"])
 def test_nothing_to_train_is_refused(name):
     flag = name.replace("_", "-")
     with pytest.raises(ValueError, match=f"--{flag} of at least 1 but got 0; leave it out"):

@@ -10,7 +10,8 @@ import torch
 
 PROGRAM = """
 import sys, torch
-from mibounds.gpu_kernels import concat_scores
+from mibounds import stacks
+from mibounds.gpu_kernels import concat_scores, take_adam_step
 
 device = sys.argv[1]
 for n, m, h in ((70, 45, 37), (3, 130, 64), (64, 64, 1)):
@@ -25,6 +26,15 @@ for n, m, h in ((70, 45, 37), (3, 130, 64), (64, 64, 1)):
     torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-10)
     (alone,) = torch.autograd.grad(concat_scores(a.detach(), b, w.detach(), c), b, g)
     torch.testing.assert_close(alone, want[1], rtol=1e-10, atol=1e-10)
+for n in (1, 1000, 5003):
+    two = []
+    for step in (take_adam_step, stacks.take_adam_step):
+        torch.manual_seed(n)
+        vector, gradient, mean = (torch.randn(n, device=device) for _ in range(3))
+        state = vector, gradient, mean, torch.rand(n, device=device)
+        step(*state, *torch.tensor([0.3, 0.7], device=device), (0.5, 0.9))
+        two.append(state)
+    torch.testing.assert_close(*two)
 print("same")
 """
 

@@ -16,7 +16,7 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +42,7 @@ class Stack:
         rates: rate of each step.
         take: from what a step is given to the batches of all learners, each (m, ...); if left out,
             it is given the batches themselves.
+        betas: of Adam.
     """
 
     def __init__(
@@ -49,27 +50,33 @@ class Stack:
         learners: Sequence[nn.Module],
         rates: Iterable[float],
         take: Callable[..., tuple[Tensor, ...]] | None = None,
+        betas: tuple[float, float] = BETAS,
     ):
-        self.learners, self.take = list(learners), take
+        self.learners, self.take, self.betas = list(learners), take, betas
         named = [dict(learner.named_parameters()) for learner in learners]
         stacked = {k: torch.stack([each[k].detach() for each in named]) for k in named[0]}
         learnt = [k for k, p in named[0].items() if p.requires_grad]
         # Views of one vector, so that Adam needs a few calls in all and not a few for each of them.
         self.vector = torch.cat([stacked[k].flatten() for k in learnt])
-        parts = self.vector.split([stacked[k].numel() for k in learnt])
+        sizes = [stacked[k].numel() for k in learnt]
         self.parameters = {
             k: part.view_as(stacked[k]).detach().requires_grad_()
-            for k, part in zip(learnt, parts, strict=True)
+            for k, part in zip(learnt, self.vector.split(sizes), strict=True)
         }
         named = [dict(learner.named_buffers()) for learner in learners]
         self.buffers = {k: torch.stack([each[k].detach() for each in named]) for k in named[0]}
         frozen = {k: p for k, p in stacked.items() if k not in self.parameters}
         self.state = self.parameters, frozen, self.buffers
+        self.gradient = torch.zeros_like(self.vector)
+        self.slots = [
+            part.view_as(p)
+            for part, p in zip(self.gradient.split(sizes), self.parameters.values(), strict=True)
+        ]
         self.mean, self.square = torch.zeros_like(self.vector), torch.zeros_like(self.vector)
         self.shown = self.vector.new_zeros(BLOCK, len(learners))
         device = self.vector.device
         wide = torch.promote_types(self.vector.dtype, torch.float32)
-        self.rates = torch.tensor(_adam_rates(rates), dtype=wide, device=device)
+        self.rates = torch.tensor(_adam_rates(rates, betas), dtype=wide, device=device)
         self.number = torch.zeros(1, dtype=torch.int64, device=device)  # of the step, of all
         self.place = self.number.clone()  # of the step, in its block
         self.given: tuple[Tensor, ...] = ()
@@ -131,21 +138,20 @@ class Stack:
             losses.sum(), list(self.parameters.values()), allow_unused=True, materialize_grads=True
         )
         with torch.no_grad():
-            self.update(torch.cat([g.flatten() for g in gradients]))
+            _copy(self.slots, gradients)
+            self.update()
             for name, buffer in self.buffers.items():  # where they are, for the graph
                 buffer.copy_(buffers[name])
             self.shown.index_copy_(0, self.place, shown.detach().to(self.shown.dtype)[None])
             self.number.add_(1)
             self.place.add_(1)
 
-    def update(self, gradient: Float[Tensor, " p"]) -> None:
+    def update(self) -> None:
         """Adam, for all learners at once."""
         # Of no dimension, so that a wider dtype does not spread.
         rate, spread = self.rates.index_select(0, self.number).flatten().unbind()
-        self.mean.lerp_(gradient, 1 - BETAS[0])
-        self.square.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
-        scale = self.square.sqrt().div_(spread).add_(EPS)
-        self.vector.sub_(torch.div(self.mean, scale, out=scale).mul_(rate))
+        state = self.vector, self.gradient, self.mean, self.square
+        take_adam_step(*state, rate, spread, self.betas)
 
     def tensors(self) -> dict[str, Tensor]:
         """All that a step writes and the next one reads."""
@@ -219,15 +225,54 @@ def cosine(steps: int, lr: float) -> Iterator[float]:
     return (lr * (1 + math.cos(math.pi * t / steps)) / 2 for t in range(steps))
 
 
-def _adam_rates(rates: Iterable[float]) -> list[tuple[float, float]]:
+def take_adam_step(
+    vector: Float[Tensor, " p"],
+    gradient: Float[Tensor, " p"],
+    mean: Float[Tensor, " p"],
+    square: Float[Tensor, " p"],
+    rate: Float[Tensor, ""],
+    spread: Float[Tensor, ""],
+    betas: tuple[float, float],
+) -> None:
+    """Adam on a vector, by numbers that a graph can read anew in each replay.
+
+    Args:
+        vector: of parameters, to change.
+        gradient: of the loss.
+        mean: first moment, changed too.
+        square: second moment, changed too.
+        rate: factor of the first moment.
+        spread: divisor of the root of the second.
+        betas: how long the moments last.
+    """
+    mean.lerp_(gradient, 1 - betas[0])
+    square.mul_(betas[1]).addcmul_(gradient, gradient, value=1 - betas[1])
+    scale = square.sqrt().div_(spread).add_(EPS)
+    vector.sub_(torch.div(mean, scale, out=scale).mul_(rate))
+
+
+def _adam_rates(rates: Iterable[float], betas: tuple[float, float]) -> list[tuple[float, float]]:
     """Factor of the first moment and divisor of the root of the second, in each step of Adam.
 
     Both correct for moments that start at zero.
     """
     return [
-        (rate / (1 - BETAS[0] ** (t + 1)), math.sqrt(1 - BETAS[1] ** (t + 1)))
+        (rate / (1 - betas[0] ** (t + 1)), math.sqrt(1 - betas[1] ** (t + 1)))
         for t, rate in enumerate(rates)
     ]
+
+
+def _copy(slots: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    """Copy tensors into others: those laid out alike in one call, transposed ones in one each."""
+    alike: tuple[list[Tensor], list[Tensor]] = [], []
+    for slot, value in zip(slots, values, strict=True):
+        if value.is_contiguous():
+            alike[0].append(slot)
+            alike[1].append(value)
+        else:
+            slot.copy_(value)
+    foreach: Any = torch  # its functions over lists have no public names
+    foreach._foreach_copy_(*alike)
 
 
 @contextmanager

@@ -33,9 +33,8 @@ from mibounds.experiments.ingredients import (
 )
 from mibounds.experiments.interfaces import Cell
 from mibounds.experiments.states import read_state, write_state
-from mibounds.experiments.trainings import take_adam_step
 from mibounds.recordings import record
-from mibounds.stacks import cosine
+from mibounds.stacks import EPS, cosine
 
 BLOCK = 100  # steps whose random numbers are drawn at once
 EVERY = 50  # blocks between two states on disk
@@ -44,7 +43,6 @@ TEST_BATCH = 500
 VALIDATION = 2000  # target training images by whose labels the oracle picks; as many of the source
 MEASURED = 1500  # held-out images of each domain by which mutual information is measured
 MEASURES = 4  # how often that is done
-EPS = 1e-8  # of whatever is divided by
 DONE = "blocks done"  # where a state keeps their number
 
 
@@ -143,8 +141,24 @@ class Course:
         gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
         with torch.no_grad():
             laid = [_lay_out(g, p) for g, p in zip(gradients, parameters, strict=True)]
-            moments = [self.moments[p] for p in parameters]
-            take_adam_step(parameters, laid, moments, rate, BETAS)
+            means, squares, counts = zip(*(self.moments[p] for p in parameters), strict=True)
+            foreach: Any = torch  # its functions over lists have no public names
+            foreach._foreach_add_(counts, 1)
+            foreach._fused_adam_(
+                parameters,
+                laid,
+                list(means),
+                list(squares),
+                [],
+                list(counts),
+                lr=rate,  # a tensor, which a graph can read anew in each replay
+                beta1=BETAS[0],
+                beta2=BETAS[1],
+                weight_decay=0.0,
+                eps=EPS,
+                amsgrad=False,
+                maximize=False,
+            )
 
     def tensors(self) -> dict[str, Tensor]:
         """All that a step writes and the next one reads."""

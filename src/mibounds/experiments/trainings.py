@@ -7,12 +7,14 @@ estimator in it, and weights averaged over the steps.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from mibounds.stacks import EPS, Stack
+from mibounds.stacks import Stack, take_adam_step
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -42,8 +44,8 @@ class Training(Stack):
         average: float = 0.999,
         estimator_rate: float = 1.0,
     ):
-        super().__init__(learners, rates, take)
-        self.betas, self.average = betas, average
+        super().__init__(learners, rates, take, betas)
+        self.average = average
         own = [not name.startswith(ESTIMATOR) for name in self.parameters]
         if own != sorted(own, reverse=True):
             raise ValueError(
@@ -52,24 +54,22 @@ class Training(Stack):
             )
         sizes = [p.numel() for p, mine in zip(self.parameters.values(), own, strict=True) if mine]
         cut = sum(sizes)
-        self.parts = [slice(0, cut)] + ([slice(cut, None)] if cut < len(self.vector) else [])
-        table = torch.tensor(list(rates), dtype=torch.float32, device=self.vector.device)
-        self.tables = [table, estimator_rate * table]
+        self.parts = [(slice(0, cut), 1.0), (slice(cut, None), estimator_rate)]
         self.averaged = self.vector.clone()
-        self.counts = [torch.zeros((), device=self.vector.device) for _ in self.parts]
+        self.take_adam_step = find_adam_step(self.vector.device)
 
-    def update(self, gradient: Float[Tensor, " p"]) -> None:
+    def update(self) -> None:
         """Adam, and the average of the weights."""
-        for part, table, count in zip(self.parts, self.tables, self.counts, strict=False):
-            rate = table.index_select(0, self.number).squeeze(0)
-            moments = self.mean[part], self.square[part], count
-            take_adam_step([self.vector[part]], [gradient[part]], [moments], rate, self.betas)
+        rate, spread = self.rates.index_select(0, self.number).flatten().unbind()
+        for part, factor in self.parts:
+            state = [each[part] for each in (self.vector, self.gradient, self.mean, self.square)]
+            if len(state[0]):
+                self.take_adam_step(*state, factor * rate, spread, self.betas)
         self.averaged.lerp_(self.vector, 1 - self.average)
 
     def tensors(self) -> dict[str, Tensor]:
         """All that a step writes and the next one reads."""
-        counts = {f"count {i}": count for i, count in enumerate(self.counts)}
-        return super().tensors() | counts | {"averaged": self.averaged}
+        return super().tensors() | {"averaged": self.averaged}
 
     def averages(self, prefix: str) -> dict[str, Tensor]:
         """The averaged parameters of a submodule, of all learners."""
@@ -81,46 +81,14 @@ class Training(Stack):
         }
 
 
-def take_adam_step(
-    parameters: list[Tensor],
-    gradients: list[Tensor],
-    moments: Sequence[tuple[Tensor, Tensor, Tensor]],
-    rate: Float[Tensor, ""],
-    betas: tuple[float, float],
-) -> None:
-    """Adam in one sweep over memory, by a rate that a graph can read anew in each replay.
+@cache
+def find_adam_step(device: torch.device) -> Callable[..., None]:
+    """`take_adam_step`, on a GPU in one sweep over memory where there is Triton."""
+    if device.type == "cuda" and find_spec("triton") is not None:
+        from mibounds.gpu_kernels import take_adam_step as fused
 
-    Args:
-        parameters: to change.
-        gradients: of each.
-        moments: mean, mean square and number of steps of each, changed too.
-        rate: of this step.
-        betas: how long the moments last.
-
-    Example:
-        >>> p, moments = torch.zeros(2), (torch.zeros(2), torch.zeros(2), torch.zeros(()))
-        >>> gradient, rate = torch.tensor([3.0, -1.0]), torch.tensor(0.1)
-        >>> take_adam_step([p], [gradient], [moments], rate, (0.9, 0.9))
-        >>> p
-        tensor([-0.1000,  0.1000])
-    """
-    means, squares, counts = (list(each) for each in zip(*moments, strict=True))
-    torch._foreach_add_(counts, 1)  # pyright: ignore[reportPrivateImportUsage]
-    torch._fused_adam_(  # pyright: ignore[reportPrivateImportUsage]
-        parameters,
-        gradients,
-        means,
-        squares,
-        [],
-        counts,
-        lr=rate,
-        beta1=betas[0],
-        beta2=betas[1],
-        weight_decay=0.0,
-        eps=EPS,
-        amsgrad=False,
-        maximize=False,
-    )
+        return fused
+    return take_adam_step
 
 
 def cycle(noise: Float[Tensor, " n"]) -> Int[Tensor, " n"]:
