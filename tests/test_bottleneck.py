@@ -141,8 +141,7 @@ def test_q_learns_through_noise_on_its_inputs():
 def test_the_estimator_has_a_rate_of_its_own():
     training = Training([model("vclub")], [0.01], estimator_rate=3.0)
     before = training.vector.clone()
-    training.gradient.fill_(1.0)
-    training.update()  # the first step of Adam is the rate
+    training.update(torch.ones_like(before))  # the first step of Adam is the rate
     (own, _), (estimator, _) = training.parts
     assert before[own].shape[0] > 0
     assert before[estimator].shape[0] > 0

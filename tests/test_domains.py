@@ -177,8 +177,16 @@ def test_a_target_needs_a_test_part(sets, monkeypatch):
 
 
 def test_other_presets_make_other_cells(monkeypatch):
-    before = ingredients.DomainAdaptationConfig().digest
-    assert before == ingredients.DomainAdaptationConfig(seeds=7).digest
+    def settings(mode, **changes):
+        config = ingredients.DomainAdaptationConfig(**changes)
+        return config.settings_of(Cell(mode, "mnist-usps", "club", 0))
+
+    before = {mode: settings(mode) for mode in ingredients.PRESETS}
+    assert before["recipe"] == settings("recipe", seeds=7)
     other = replace(ingredients.PRESETS["recipe"], teacher=1.0)
     monkeypatch.setitem(ingredients.PRESETS, "recipe", other)
-    assert ingredients.DomainAdaptationConfig().digest != before
+    assert settings("recipe") != before["recipe"]
+    assert settings("correct") == before["correct"]
+    monkeypatch.setitem(TASKS, "mnist-usps", replace(TASKS["mnist-usps"], steps=7))
+    assert settings("correct") != before["correct"]
+    assert settings("correct", steps=before["correct"]["steps"]) == before["correct"]

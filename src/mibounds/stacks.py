@@ -16,7 +16,7 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -57,21 +57,15 @@ class Stack:
         stacked = {k: torch.stack([each[k].detach() for each in named]) for k in named[0]}
         learnt = [k for k, p in named[0].items() if p.requires_grad]
         # Views of one vector, so that Adam needs a few calls in all and not a few for each of them.
-        self.vector = torch.cat([stacked[k].flatten() for k in learnt])
-        sizes = [stacked[k].numel() for k in learnt]
+        self.vector = torch.cat([_turn(stacked[k]).flatten() for k in learnt])
+        self.shapes = {k: _turn(stacked[k]).shape for k in learnt}  # as they lie in it
         self.parameters = {
-            k: part.view_as(stacked[k]).detach().requires_grad_()
-            for k, part in zip(learnt, self.vector.split(sizes), strict=True)
+            k: view.detach().requires_grad_() for k, view in self.views(self.vector).items()
         }
         named = [dict(learner.named_buffers()) for learner in learners]
         self.buffers = {k: torch.stack([each[k].detach() for each in named]) for k in named[0]}
         frozen = {k: p for k, p in stacked.items() if k not in self.parameters}
         self.state = self.parameters, frozen, self.buffers
-        self.gradient = torch.zeros_like(self.vector)
-        self.slots = [
-            part.view_as(p)
-            for part, p in zip(self.gradient.split(sizes), self.parameters.values(), strict=True)
-        ]
         self.mean, self.square = torch.zeros_like(self.vector), torch.zeros_like(self.vector)
         self.shown = self.vector.new_zeros(BLOCK, len(learners))
         device = self.vector.device
@@ -138,20 +132,27 @@ class Stack:
             losses.sum(), list(self.parameters.values()), allow_unused=True, materialize_grads=True
         )
         with torch.no_grad():
-            _copy(self.slots, gradients)
-            self.update()
+            self.update(torch.cat([_turn(g).flatten() for g in gradients]))
             for name, buffer in self.buffers.items():  # where they are, for the graph
                 buffer.copy_(buffers[name])
             self.shown.index_copy_(0, self.place, shown.detach().to(self.shown.dtype)[None])
             self.number.add_(1)
             self.place.add_(1)
 
-    def update(self) -> None:
+    def update(self, gradient: Float[Tensor, " p"]) -> None:
         """Adam, for all learners at once."""
         # Of no dimension, so that a wider dtype does not spread.
         rate, spread = self.rates.index_select(0, self.number).flatten().unbind()
-        state = self.vector, self.gradient, self.mean, self.square
+        state = self.vector, gradient, self.mean, self.square
         take_adam_step(*state, rate, spread, self.betas)
+
+    def views(self, vector: Float[Tensor, " p"]) -> dict[str, Tensor]:
+        """The parts of a vector in the shapes of the stacked parameters."""
+        parts = vector.split([shape.numel() for shape in self.shapes.values()])
+        return {
+            name: _turn(part.view(shape))
+            for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
+        }
 
     def tensors(self) -> dict[str, Tensor]:
         """All that a step writes and the next one reads."""
@@ -262,17 +263,9 @@ def _adam_rates(rates: Iterable[float], betas: tuple[float, float]) -> list[tupl
     ]
 
 
-def _copy(slots: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-    """Copy tensors into others: those laid out alike in one call, transposed ones in one each."""
-    alike: tuple[list[Tensor], list[Tensor]] = [], []
-    for slot, value in zip(slots, values, strict=True):
-        if value.is_contiguous():
-            alike[0].append(slot)
-            alike[1].append(value)
-        else:
-            slot.copy_(value)
-    foreach: Any = torch  # its functions over lists have no public names
-    foreach._foreach_copy_(*alike)
+def _turn(stacked: Tensor) -> Tensor:
+    """Matrices transposed, which is how a product leaves their gradients in memory."""
+    return stacked.mT if stacked.ndim == 3 else stacked
 
 
 @contextmanager

@@ -367,7 +367,7 @@ class Course:
         if not self.config.checkpoints:
             return None
         sizes = [len(domain.images) for domain in self.domains]
-        what = f"{self.config.digest} {self.settings} {sizes} {self.device.type}"
+        what = f"{self.config.settings_of(self.cell)} {sizes} {self.device.type}"
         name = hashlib.sha256(what.encode()).hexdigest()[:16]
         return Path(self.config.checkpoints) / f"{self.cell.name}_{name}.npz"
 

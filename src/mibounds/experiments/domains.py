@@ -50,7 +50,7 @@ class Task:
     side: int = 28
     classes: int = 10
     flips: bool = False
-    steps: int = 15000
+    steps: int = 6000
 
 
 TASKS: dict[str, Task] = {
@@ -58,8 +58,8 @@ TASKS: dict[str, Task] = {
     "mnist-usps": Task("mnist", "usps"),
     "usps-mnist": Task("usps", "mnist"),
     "svhn-mnist": Task("svhn", "mnist"),
-    "cifar10-stl10": Task("cifar10", "stl10", 32, len(SHARED), True, 40000),
-    "stl10-cifar10": Task("stl10", "cifar10", 32, len(SHARED), True, 40000),
+    "cifar10-stl10": Task("cifar10", "stl10", 32, len(SHARED), True, 12000),
+    "stl10-cifar10": Task("stl10", "cifar10", 32, len(SHARED), True, 12000),
 }
 
 

@@ -39,7 +39,7 @@ from mibounds.experiments.bottlenecks import (
     Bottleneck,
     scale_pixels,
 )
-from mibounds.experiments.interfaces import Cell, Config, Experiment, Record
+from mibounds.experiments.interfaces import Cell, Config, Experiment, Record, digest
 from mibounds.experiments.states import read_state, write_state
 from mibounds.experiments.summaries import Row, Summary
 from mibounds.experiments.trainings import Training
@@ -585,7 +585,8 @@ class _Lane:
         if not self.config.checkpoints:
             return None
         names = [f"{run.cell.name} {run.beta!r}" for run in self.runs]
-        what = f"{self.config.digest} {epochs} {len(self.digits.x)} {self.device.type} {names}"
+        settings = digest(self.config.settings_of(self.runs[0].cell))
+        what = f"{settings} {epochs} {len(self.digits.x)} {self.device.type} {names}"
         name = hashlib.sha256(what.encode()).hexdigest()[:16]
         return Path(self.config.checkpoints) / f"{name}.npz"
 

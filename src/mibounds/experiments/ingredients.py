@@ -11,13 +11,14 @@ with one ingredient changed (`ABLATIONS`).
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from mibounds.experiments.domains import Normalisation, Reduction
-from mibounds.experiments.interfaces import Cell, Config, digest
+from mibounds.experiments.domains import TASKS, Normalisation, Reduction
+from mibounds.experiments.interfaces import Cell, Config
 
 BOUNDS = ("nwj", "mine", "infonce", "vub", "l1out", "club", "club_sample")
 OTHERS = ("dann", "dsn", "mcd")
@@ -133,7 +134,7 @@ class DomainAdaptationConfig(Config):
 
     Attributes:
         seeds: number of seeds, which are 0, 1, 2, ...
-        steps: steps of training; 0 for those of the task, 15000 on digits and 40000 on objects.
+        steps: steps of training; 0 for those of the task, 6000 on digits and 12000 on objects.
         points: how often the target accuracy is looked at on the way.
         images: how many images of each part to use; 0 for all.
         embedded: images of each domain whose embeddings are shown, for the first seed.
@@ -210,12 +211,10 @@ class DomainAdaptationConfig(Config):
     teacher_threshold: float | None = None
     teacher_average: float | None = None
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What the modes say is part of it: other presets make other cells."""
-        presets = {mode: dataclasses.asdict(preset) for mode, preset in PRESETS.items()}
-        changes = {name: dict(change) for name, change in ABLATIONS.items()}
-        return super().settings | {"presets": digest({**presets, **changes})}
+    def settings_of(self, cell: Cell) -> dict[str, Any]:
+        """What the mode says is part of it: other presets make other cells."""
+        own = super().settings_of(cell) | dataclasses.asdict(settle(self, cell))
+        return json.loads(json.dumps(own | {"steps": self.steps or TASKS[cell.task].steps}))
 
     def __post_init__(self) -> None:
         if self.widths is not None and len(self.widths) != 3:

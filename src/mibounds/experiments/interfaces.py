@@ -41,7 +41,7 @@ class Config:
             the results if left out, and gone when they are finished.
 
     Example:
-        >>> Config(seeds=3).settings
+        >>> Config(seeds=3).settings_of(Cell("correct", "gaussian", "club", 0))
         {}
     """
 
@@ -52,17 +52,11 @@ class Config:
     device: str = "auto"
     checkpoints: str = ""
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """All on which the numbers depend, in types that JSON knows."""
+    def settings_of(self, cell: Cell) -> dict[str, Any]:
+        """All on which the numbers of a cell depend, in types that JSON knows."""
         chosen = {f.name for f in dataclasses.fields(Config)}
         own = [f.name for f in dataclasses.fields(self) if f.name not in chosen]
         return json.loads(json.dumps({name: getattr(self, name) for name in own}))
-
-    @property
-    def digest(self) -> str:
-        """A short name for the settings."""
-        return digest(self.settings)
 
 
 def digest(settings: Mapping[str, Any]) -> str:

@@ -42,8 +42,11 @@ class Records:
 
     def read(self, config: Config) -> dict[Cell, Record]:
         """The finished cells of these settings."""
-        wanted = config.digest
-        return {cell: each for (cell, name), each in self._all().items() if name == wanted}
+        return {
+            cell: record
+            for (cell, name), record in self._all().items()
+            if name == digest(config.settings_of(cell))
+        }
 
     def write(self, record: Record) -> None:
         """Keep a finished cell, at once."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from mibounds.experiments.interfaces import Cell, Config, Experiment, Record
 from mibounds.experiments.records import Records
 from mibounds.experiments.summaries import Summary, summarise, tabulate
-from mibounds.experiments.workers import Outcome, compute
+from mibounds.experiments.workers import Outcome, compute, set_queues
 from mibounds.files import replacing
 
 if TYPE_CHECKING:
@@ -107,6 +107,7 @@ def reproduce(
     if options.quick:
         config = _quick(experiment, config)
     wanted = _select(experiment, config)
+    set_queues(options.jobs)
     folder = _folder(name, options)
     records = Records(folder, say)
     done = records.read(config)
@@ -126,11 +127,8 @@ def reproduce(
             say(f"{', '.join(cell.name for cell in outcome.cells)} failed: {outcome.error}")
             continue
         for cell, rows in zip(outcome.cells, outcome.rows, strict=True):
-            records.write(
-                Record(
-                    cell, config.settings, tuple(rows), outcome.seconds, command, outcome.versions
-                )
-            )
+            told = tuple(rows), outcome.seconds, command, outcome.versions
+            records.write(Record(cell, config.settings_of(cell), *told))
     text = ""
     if not options.shard:
         if not failures:

@@ -58,11 +58,11 @@ class Training(Stack):
         self.averaged = self.vector.clone()
         self.take_adam_step = find_adam_step(self.vector.device)
 
-    def update(self) -> None:
+    def update(self, gradient: Float[Tensor, " p"]) -> None:
         """Adam, and the average of the weights."""
         rate, spread = self.rates.index_select(0, self.number).flatten().unbind()
         for part, factor in self.parts:
-            state = [each[part] for each in (self.vector, self.gradient, self.mean, self.square)]
+            state = [each[part] for each in (self.vector, gradient, self.mean, self.square)]
             if len(state[0]):
                 self.take_adam_step(*state, factor * rate, spread, self.betas)
         self.averaged.lerp_(self.vector, 1 - self.average)
@@ -73,10 +73,9 @@ class Training(Stack):
 
     def averages(self, prefix: str) -> dict[str, Tensor]:
         """The averaged parameters of a submodule, of all learners."""
-        parts = self.averaged.split([p.numel() for p in self.parameters.values()])
         return {
-            name.removeprefix(prefix): part.view_as(p)
-            for (name, p), part in zip(self.parameters.items(), parts, strict=True)
+            name.removeprefix(prefix): view
+            for name, view in self.views(self.averaged).items()
             if name.startswith(prefix)
         }
 

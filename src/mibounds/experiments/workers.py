@@ -100,11 +100,21 @@ def pick_device(device: str) -> str:
     """
     import torch
 
-    # A GPU takes work from 8 queues unless it is told to have more before anyone asks for it.
-    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     if device != "auto":
         return device
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def set_queues(jobs: int) -> None:
+    """Tell a GPU, before anyone asks for it, from how many queues it takes the work of a process.
+
+    One process that trains many networks side by side needs more than the 8 it has; of several
+    processes that share a GPU (MPS) each has to do with fewer, or some get none.
+
+    Args:
+        jobs: how many processes.
+    """
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "4" if jobs > 1 else "32")
 
 
 def compute(
