@@ -233,3 +233,24 @@ def test_the_generator_decides_the_draw():
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_the_gradient_of_nwj_grows_no_more_than_its_limit():
+    f = torch.tensor([[2.0, 5.0], [4.0, 1.0]], requires_grad=True)
+    plain = naive.nwj(f, "others")
+    for limit, slope in ((40.0, None), (2.0, math.exp(2.0))):
+        value = bounds.nwj(f, limit=limit)
+        torch.testing.assert_close(value, plain)
+        (gradient,) = torch.autograd.grad(value, f, retain_graph=True)
+        if slope is None:
+            torch.testing.assert_close(gradient, torch.autograd.grad(plain, f)[0])
+        else:  # of the mean over negatives, of which there are two
+            torch.testing.assert_close(gradient[[0, 1], [1, 0]].sum(), torch.tensor(-slope))
+    far = torch.tensor([[2.0, 500.0], [4.0, 1.0]], requires_grad=True)
+    value = bounds.nwj(far)
+    assert value == -math.inf
+    (gradient,) = torch.autograd.grad(value.clamp_min(0.0), far, retain_graph=True)
+    assert (gradient == 0).all()
+    (gradient,) = torch.autograd.grad(value, far)
+    assert gradient.isfinite().all()
+    assert gradient[0, 1] < -1e17

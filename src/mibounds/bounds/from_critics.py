@@ -14,6 +14,8 @@ from mibounds.pairs import Negatives, Pairs
 if TYPE_CHECKING:
     from jaxtyping import Float
 
+LIMIT = 40.0  # logarithm from which on the gradient of an exponential grows no more
+
 
 def dv(scores: Float[Tensor, "n n"] | Pairs, negatives: Negatives = "others") -> Float[Tensor, ""]:
     """Donsker-Varadhan lower bound.
@@ -86,7 +88,15 @@ def mine(
     return (joint - log_mean).detach() + (corrected - corrected.detach()), now
 
 
-def nwj(scores: Float[Tensor, "n n"] | Pairs, negatives: Negatives = "others") -> Float[Tensor, ""]:
+def _exp(log: Float[Tensor, ""], limit: float) -> Float[Tensor, ""]:
+    """The exponential, with a gradient that stays at its limit from there on."""
+    held = log.clamp_max(limit).exp() * (1 + (log - limit).clamp(0.0, 1e6))
+    return log.detach().exp() + (held - held.detach())
+
+
+def nwj(
+    scores: Float[Tensor, "n n"] | Pairs, negatives: Negatives = "others", limit: float = LIMIT
+) -> Float[Tensor, ""]:
     """Nguyen-Wainwright-Jordan lower bound.
 
         E_joint[f] - E_product[exp(f - 1)]
@@ -94,11 +104,16 @@ def nwj(scores: Float[Tensor, "n n"] | Pairs, negatives: Negatives = "others") -
     A lower bound for every f, tight at f = 1 + log p(x,y)/(p(x)p(y)), and unbiased with
     ``negatives="others"``; its variance grows like exp(MI). ``negatives="all"`` caps it at log N.
 
+    Where f is best, E_product[exp(f - 1)] is 1. A critic that is far off takes one step so large
+    that all later ones are lost in it: the value is always exact, but its gradient grows no more
+    where the logarithm of that mean is above a limit.
+
     Reference: CLUB, equation 4.
 
     Args:
         scores: f(x_i, y_j).
         negatives: whether the diagonal stands among the negatives.
+        limit: of that logarithm. The default only keeps gradients finite; 3 makes learning calmer.
 
     Returns:
         The bound in nats.
@@ -108,7 +123,7 @@ def nwj(scores: Float[Tensor, "n n"] | Pairs, negatives: Negatives = "others") -
         1.0
     """
     s = Pairs.of(scores)
-    return s.mean(s.diagonal) - (s.log_mean_exp(None, negatives) - 1).exp()
+    return s.mean(s.diagonal) - _exp(s.log_mean_exp(None, negatives) - 1, limit)
 
 
 def infonce(scores: Float[Tensor, "n n"] | Pairs) -> Float[Tensor, ""]:

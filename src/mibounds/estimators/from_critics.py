@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from mibounds import bounds
+from mibounds.bounds.from_critics import LIMIT
 from mibounds.critics import ConcatCritic, Critic, score_pairs
 from mibounds.distributed import Batch
 from mibounds.estimators.from_conditionals import Side
@@ -170,8 +171,16 @@ class MINE(CriticEstimator):
 class NWJ(CriticEstimator):
     """Nguyen-Wainwright-Jordan bound; see [`mibounds.bounds.nwj`][].
 
+    Args:
+        x_dim: columns of x.
+        y_dim: columns of y.
+        hidden: hidden units of the default critic.
+        critic: learnt or known critic, instead of the default.
+        negatives: whether the diagonal stands among the negatives.
+        limit: from which on the gradient grows no more; 3 for calmer learning.
+
     Example:
-        >>> nats = NWJ(3, 2, 16)(torch.randn(64, 3), torch.randn(64, 2))
+        >>> nats = NWJ(3, 2, 16, limit=3.0)(torch.randn(64, 3), torch.randn(64, 2))
     """
 
     bound = "lower"
@@ -179,8 +188,21 @@ class NWJ(CriticEstimator):
     cost = "N^2"
     reference = "Nguyen, Wainwright and Jordan 2010; Cheng et al. 2020, equation 4"
 
+    def __init__(
+        self,
+        x_dim: int | None = None,
+        y_dim: int | None = None,
+        hidden: Hidden = 64,
+        *,
+        critic: Callable[[Tensor, Tensor], Tensor] | None = None,
+        negatives: Negatives = "others",
+        limit: float = LIMIT,
+    ):
+        super().__init__(x_dim, y_dim, hidden, critic=critic, negatives=negatives)
+        self.limit = limit
+
     def _value(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
-        return bounds.nwj(scores, self.negatives)
+        return bounds.nwj(scores, self.negatives, self.limit)
 
 
 class InfoNCE(CriticEstimator):

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mibounds import conditionals
-from mibounds.estimators import ESTIMATORS, ConditionalEstimator
+from mibounds.estimators import ESTIMATORS, NWJ, ConditionalEstimator
 from mibounds.experiments import objectives
 from mibounds.experiments.as_published import ADAPTATION
 from mibounds.experiments.domains import Task
@@ -249,6 +249,8 @@ def make_penalty(method: str, settings: Settings, seed: int) -> MIPenalty:
     def make() -> Any:
         if s.q == "published" and method in ADAPTATION:
             return ADAPTATION[method](d, d, s.q_hidden)
+        if method == "nwj":
+            return NWJ(d, d, s.q_hidden, limit=3.0)
         family = ESTIMATORS[method]
         if issubclass(family, ConditionalEstimator) and s.q in FAMILIES:
             return family(conditional=FAMILIES[s.q](d, d, s.q_hidden))

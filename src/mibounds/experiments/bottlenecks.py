@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -19,12 +20,13 @@ from mibounds.nn import MLP
 PIXELS, CLASSES = 28 * 28, 10
 JITTER = 0.3  # noise through which the variational conditional sees its inputs when it learns
 LEARNED: dict[str, Any] = {
-    "nwj": NWJ,
+    "nwj": partial(NWJ, limit=3.0),
     "mine": MINE,
     "infonce": InfoNCE,
     "vclub": CLUB,
     "vclub_sample": CLUBSample,
 }
+Scale = Literal["shifted", "clipped"]
 VARIATIONAL = ("vclub", "vclub_sample")
 
 
@@ -48,6 +50,9 @@ class Bottleneck(nn.Module):
         hidden: units of each of the encoder's two hidden layers.
         width: columns of z.
         estimator_hidden: hidden units of a critic or a variational conditional.
+        scale: of p(z|x); "shifted" for softplus(rho - 5), which begins small (Alemi et al.),
+            "clipped" for softplus of rho within ±1.1, which stays between 0.29 and 1.39 (the
+            authors' code).
 
     Example:
         >>> p = Bottleneck("correct", "club", 1e-3, 8, 4, 4).encode(torch.randn(5, 784))
@@ -65,9 +70,10 @@ class Bottleneck(nn.Module):
         hidden: int,
         width: int,
         estimator_hidden: int,
+        scale: Scale = "shifted",
     ):
         super().__init__()
-        self.published, self.method = mode == "as-published", method
+        self.published, self.method, self.scale = mode == "as-published", method, scale
         self.register_buffer("beta", torch.tensor(beta))
         self.encoder = MLP(PIXELS, (hidden, hidden), 2 * width)
         self.decoder = nn.Linear(width, CLASSES)
@@ -90,7 +96,7 @@ class Bottleneck(nn.Module):
     def code(self, raw: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and scale of p(z|x), from what the encoder puts out."""
         mean, rho = raw.chunk(2, -1)
-        return mean, F.softplus(rho.clamp(-1.1, 1.1) if self.published else rho - 5)
+        return mean, F.softplus(rho - 5 if self.scale == "shifted" else rho.clamp(-1.1, 1.1))
 
     def forward(
         self,

@@ -37,6 +37,7 @@ from mibounds.experiments.bottlenecks import (
     PIXELS,
     VARIATIONAL,
     Bottleneck,
+    Scale,
     scale_pixels,
 )
 from mibounds.experiments.interfaces import Cell, Config, Experiment, Record, digest
@@ -105,6 +106,8 @@ class BottleneckConfig(Config):
         samples: draws of z over which a prediction is averaged.
         hidden: units of the encoder's hidden layers.
         width: columns of z.
+        scale: of p(z|x), softplus(rho - 5) if shifted, softplus of rho within ±1.1 if clipped, as
+            published.
         estimator_hidden: hidden units of critics and of the variational conditional.
         estimator_rate: their rate, in terms of that of the encoder.
         digits: how many training and test digits to use; 0 for all.
@@ -123,6 +126,7 @@ class BottleneckConfig(Config):
     samples: int = 12
     hidden: int = 1024
     width: int = 256
+    scale: Scale = "shifted"
     estimator_hidden: int = 256
     estimator_rate: float = 10.0
     digits: int = 0
@@ -456,7 +460,8 @@ class _Lane:
             for run in runs:
                 torch.manual_seed(run.cell.seed)
                 sizes = config.hidden, config.width, config.estimator_hidden
-                model = Bottleneck(run.cell.mode, run.cell.method, run.beta, *sizes)
+                scale = "clipped" if published else config.scale
+                model = Bottleneck(run.cell.mode, run.cell.method, run.beta, *sizes, scale)
                 models.append(model.to(self.device))
         self.model = models[0]
         self.training = Training(
