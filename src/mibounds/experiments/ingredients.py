@@ -61,7 +61,7 @@ class Settings:
     domain_weight: float = 1.0
     mi_weight: float = 0.03
     mi_schedule: Schedule = "constant"
-    mi_gradient: Encoders = "both"
+    mi_gradient: Encoders = "content"
     mi_direction: Direction = "forward"
     mi_lr: float = 1e-3
     inner_steps: int = 1
@@ -91,7 +91,6 @@ PRESETS: dict[str, Settings] = {
         average=0.0,
         test_statistics="batch",
         mi_weight=0.1,
-        mi_gradient="content",
         q="published",
         q_hidden=(192,),
     ),
@@ -121,7 +120,7 @@ ABLATIONS: dict[str, Mapping[str, Any]] = {
     "with-noise": {"noise": 1.0},
     "with-entropy-and-vat": {"entropy": 0.1, "vat_target": 0.1, "vat_source": 1.0},
     "narrow": {"widths": NARROW},
-    "content-gradient": {"mi_gradient": "content"},
+    "both-gradients": {"mi_gradient": "both"},
     "split-statistics": {"statistics": "split"},
     "picked-pixels": {"reduction": "picked"},
 }
@@ -156,7 +155,8 @@ class DomainAdaptationConfig(Config):
         domain_weight: weight of the discriminator's loss in the framework of the paper.
         mi_weight: weight of the mutual information of the two embeddings.
         mi_schedule: constant, or rising from 0 as the reversed gradient of DANN does.
-        mi_gradient: which encoders the mutual information is to change.
+        mi_gradient: which encoders the mutual information is to change; if both, the domain encoder
+            gives way and little is left for the content encoder to learn from it.
         mi_direction: forward for q(domain | content), backward for the other, or both.
         mi_lr: rate of the Adam that fits q or the critic.
         inner_steps: steps of q or the critic for each step of the encoders.
