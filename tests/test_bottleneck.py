@@ -206,6 +206,27 @@ def test_interrupted_training_goes_on(digits, tmp_path, monkeypatch):
         assert a == b
 
 
+def test_the_plane_does_not_depend_on_how_many_digits_are_measured_at_a_time(digits, monkeypatch):
+    found = []
+    for part in (ib.PART, 7):
+        monkeypatch.setattr(ib, "PART", part)
+        lane = ib._Lane(CONFIG, runs("club"), digits, 1)
+        lane.test()
+        found.append([lane.found[name][0] for name in ("x_lower", "x_upper")])
+    torch.testing.assert_close(*found)
+
+
+def test_what_was_published_has_a_clipped_scale(digits):
+    for mode, scale in (("correct", CONFIG.scale), ("as-published", "clipped")):
+        assert ib._Lane(CONFIG, runs("club", mode=mode), digits, 1).model.scale == scale
+    rho = torch.cat([torch.zeros(3, 2), torch.full((3, 2), 9.0)], 1)
+    sizes = 4, 2, 4
+    shifted = bottlenecks.Bottleneck("correct", "club", 1e-3, *sizes, "shifted").code(rho)[1]
+    clipped = bottlenecks.Bottleneck("correct", "club", 1e-3, *sizes, "clipped").code(rho)[1]
+    torch.testing.assert_close(shifted, torch.full((3, 2), math.log1p(math.exp(4.0))))
+    torch.testing.assert_close(clipped, torch.full((3, 2), math.log1p(math.exp(1.1))))
+
+
 def test_states_are_read_without_executing_them(digits, tmp_path):
     config = replace(CONFIG, checkpoints=str(tmp_path))
     lane = ib._Lane(config, runs("none"), digits, 3)
