@@ -217,8 +217,9 @@ def test_the_plane_does_not_depend_on_how_many_digits_are_measured_at_a_time(dig
 
 
 def test_what_was_published_has_a_clipped_scale(digits):
-    for mode, scale in (("correct", CONFIG.scale), ("as-published", "clipped")):
-        assert ib._Lane(CONFIG, runs("club", mode=mode), digits, 1).model.scale == scale
+    for mode, scale in (("correct", "shifted"), ("as-published", "clipped")):
+        config = replace(CONFIG, scale="shifted")
+        assert ib._Lane(config, runs("club", mode=mode), digits, 1).model.scale == scale
     rho = torch.cat([torch.zeros(3, 2), torch.full((3, 2), 9.0)], 1)
     sizes = 4, 2, 4
     shifted = bottlenecks.Bottleneck("correct", "club", 1e-3, *sizes, "shifted").code(rho)[1]
@@ -243,8 +244,8 @@ def test_beta_is_chosen_without_the_test_digits(digits, monkeypatch):
     seen = []
     # Of four epochs the last counts; by the others or by one seed the choice would be another.
     curves = {
-        (1e-5, 0): [0, 0, 0, math.nan],
-        (1e-5, 1): [0, 0, 0, 1.0],
+        (1e-2, 0): [0, 0, 0, math.nan],
+        (1e-2, 1): [0, 0, 0, 1.0],
         (1e-4, 0): [9, 9, 9, 1.0],
         (1e-4, 1): [9, 9, 9, 4.0],
         (1e-3, 0): [9, 9, 9, 2.0],
@@ -258,7 +259,7 @@ def test_beta_is_chosen_without_the_test_digits(digits, monkeypatch):
     monkeypatch.setattr(ib, "train", train)
     cells = [run.cell for run in runs("none", "club", seeds=(0, 1))]
     cells += [run.cell for run in runs("club", mode="as-published", seeds=(0,))]
-    scans = ib.scan_betas(replace(CONFIG, scan_epochs=4), cells, digits)
+    scans = ib.scan_betas(replace(CONFIG, scan_epochs=4, scan_seeds=2), cells, digits)
     assert list(scans) == ["club"]
     assert scans["club"][1e-4] == 2.5
     assert scans["club"][1e-3] == 2.25
@@ -275,18 +276,6 @@ def test_with_one_beta_nothing_is_scanned(digits, monkeypatch):
     (cell,) = (run.cell for run in runs("club", seeds=(0,)))
     scans = ib.scan_betas(replace(CONFIG, betas=(0.5,)), [cell], digits)
     assert ib.choose_beta(cell, scans["club"]) == 0.5
-
-
-def test_the_rate_falls_as_far_in_a_scan(digits):
-    config = replace(CONFIG, epochs=8, decay=0.5)
-    full, short = (ib._Lane(config, runs("none"), digits, n).training.rates[:, 0] for n in (8, 4))
-    steps = len(digits.x) // CONFIG.batch_size
-    assert len(full) == 8 * steps
-    bare = [1 - 0.5 ** (t + 1) for t in range(len(full))]  # what corrects the first moment
-    rates = [(each * torch.tensor(bare[: len(each)]))[::steps] for each in (full, short)]
-    expected = [1, 1, 0.5, 0.5, 0.25, 0.25, 0.125, 0.125]
-    torch.testing.assert_close(rates[0], 3e-3 * torch.tensor(expected))
-    torch.testing.assert_close(rates[1], 3e-3 * torch.tensor(expected[::2]))
 
 
 @pytest.mark.parametrize("holdout", [0, 160])

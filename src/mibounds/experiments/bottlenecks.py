@@ -50,9 +50,9 @@ class Bottleneck(nn.Module):
         hidden: units of each of the encoder's two hidden layers.
         width: columns of z.
         estimator_hidden: hidden units of a critic or a variational conditional.
-        scale: of p(z|x); "shifted" for softplus(rho - 5), which begins small (Alemi et al.),
-            "clipped" for softplus of rho within ±1.1, which stays between 0.29 and 1.39 (the
-            authors' code).
+        scale: of p(z|x); "clipped" for softplus of rho within ±1.1, which stays between 0.29 and
+            1.39 (the authors' code), "shifted" for softplus(rho - 5), which begins small (Alemi et
+            al.).
 
     Example:
         >>> p = Bottleneck("correct", "club", 1e-3, 8, 4, 4).encode(torch.randn(5, 784))
@@ -70,18 +70,13 @@ class Bottleneck(nn.Module):
         hidden: int,
         width: int,
         estimator_hidden: int,
-        scale: Scale = "shifted",
+        scale: Scale = "clipped",
     ):
         super().__init__()
         self.published, self.method, self.scale = mode == "as-published", method, scale
         self.register_buffer("beta", torch.tensor(beta))
         self.encoder = MLP(PIXELS, (hidden, hidden), 2 * width)
         self.decoder = nn.Linear(width, CLASSES)
-        if not self.published:  # as Alemi et al. have it
-            for layer in self.modules():
-                if isinstance(layer, nn.Linear):
-                    nn.init.xavier_uniform_(layer.weight)
-                    nn.init.zeros_(layer.bias)
         self.estimator = None
         if method in VARIATIONAL:
             q = PaperConditional(PIXELS, width, estimator_hidden)
