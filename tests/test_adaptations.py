@@ -145,7 +145,7 @@ def test_virtual_adversarial_training_adds_up():
     start = torch.randn_like(b.x)
     m.nets.eval()
     logits = m.logits(b.x).detach()
-    change = objectives.find_adversary(m.logits, b.x, logits, start, 0.1, 3.5)
+    change = objectives.find_adversary(m.logits, b.x, logits, start, m.settings.vat_step, 3.5)
     q = m.logits(b.x + change).log_softmax(1)
     kl = F.kl_div(q, logits.softmax(1), reduction="none").sum(1)
     torch.testing.assert_close(got, 2.0 * kl[:6].mean() + 0.5 * kl[6:].mean())

@@ -19,6 +19,7 @@ from mibounds.experiments.domains import (
 from mibounds.experiments.ingredients import (
     ABLATIONS,
     METHODS,
+    OBJECTS,
     PRESETS,
     DomainAdaptationConfig,
     Settings,
@@ -307,6 +308,11 @@ def test_settings_are_those_of_the_mode_unless_a_flag_is_given():
         cell = Cell("recipe", "", f"club_sample-{change}", 0)
         assert settle(DomainAdaptationConfig(), cell) == replace(PRESETS["recipe"], **changed)
         assert replace(PRESETS["recipe"], **changed) != PRESETS["recipe"]
+    objects = settle(DomainAdaptationConfig(), Cell("recipe", "stl10-cifar10", "club", 0))
+    assert objects == replace(PRESETS["recipe"], **OBJECTS["recipe"])
+    given = DomainAdaptationConfig(batch_size=7)
+    cell = Cell("recipe", "stl10-cifar10", "club", 0)
+    assert settle(given, cell) == replace(objects, batch_size=7)
     published = PRESETS["as-published"]
     assert (published.q, published.mi_gradient, published.normalisation) == (
         "published", "content", "raw",

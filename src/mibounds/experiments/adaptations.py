@@ -167,17 +167,13 @@ class Adaptation:
 
     def resist(self, x: Tensor) -> Tensor:
         """Virtual adversarial training, through the networks without their noise."""
-        s, content = self.settings, self.nets["content"]
-        assert isinstance(content, Encoder)
-        bf16 = content.bf16
+        s = self.settings
         self.nets.eval()  # else the noise would be what changes a prediction
-        content.bf16 = False  # a small change of an image would be lost by rounding
         with torch.no_grad():
             logits = self.logits(x)
         change = objectives.find_adversary(
             self.logits, x, logits, torch.randn_like(x), s.vat_step, s.vat_radius
         )
-        content.bf16 = bf16
         source, target = objectives.divergence(logits, self.logits(x + change)).chunk(2)
         self.nets.train()
         return s.vat_source * source.mean() + s.vat_target * target.mean()

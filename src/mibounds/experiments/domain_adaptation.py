@@ -68,9 +68,9 @@ with the second.
 of q without its log-variance, Jensen-Shannon forms under the names of MINE and InfoNCE, batch
 statistics of the test batch, no averaged weights; STL-10 is reduced by picking pixels where its
 full size is at hand. Of the other methods no code was public. `recipe` adds an averaged teacher,
-instance normalisation and augmentation, one setting for all six tasks; its additions are given to
-every method, so that what is credited to a bound is the bound's. A method with an ending has one
-ingredient changed.
+instance normalisation and augmentation, one setting for all six tasks but for a larger network and
+batch where the images are objects; its additions are given to every method, so that what is
+credited to a bound is the bound's. A method with an ending has one ingredient changed.
 
 The paper's objective has both encoders minimise the mutual information; the authors' code gives its
 gradient to the content encoder alone, and so do all modes here. A trial on MNIST-M, which looked at
