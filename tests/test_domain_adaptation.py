@@ -119,6 +119,19 @@ def test_recording_a_step_does_not_take_it(domains, monkeypatch):
     assert not c.captured
 
 
+def test_a_share_of_the_images_is_inverted(domains):
+    plain, none, some, every = (
+        course(domains, "source", "recipe", warp=0.0, inversion=share)
+        for share in (0.0, 1e-9, 0.5, 1.0)
+    )
+    x = plain._images({k: v[0] for k, v in plain.draw(0).items()}, 0)
+    for c, share in ((none, 0.0), (every, 1.0)):
+        given = {k: v[0] for k, v in c.draw(0).items()}
+        torch.testing.assert_close(c._images(given, 0), (1 - 2 * share) * x)
+    signs = some.draw(0)["signs"]
+    assert set(signs.unique().tolist()) == {-1.0, 1.0}
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize(("mode", "method"), ALL)
 def test_on_a_gpu_a_step_is_one_graph(mode, method, domains, monkeypatch):
@@ -234,6 +247,9 @@ def test_random_numbers_depend_on_seed_and_block_alone(domains):
     same(a, b)
     assert a["shifts"].shape == (6, 2, 2, 6, 2)  # two views of both domains
     assert a["shifts"].abs().max() <= 4
+    assert a["matrices"].shape == (6, 2, 2, 6, 2, 2)
+    torch.testing.assert_close(a["matrices"].mean((0, 1, 2, 3)), torch.eye(2), rtol=0, atol=0.1)
+    assert 0.05 < a["matrices"].std((0, 1, 2, 3)).mean() < 0.15
     assert not a["flips"].any()  # of digits
     assert not torch.equal(a["source"], course(domains, mode="recipe", seed=1).draw(0)["source"])
     before = torch.get_rng_state()

@@ -20,6 +20,7 @@ from mibounds.experiments.domains import (
     shape_images,
     share_classes,
     take_images,
+    warp_images,
 )
 from mibounds.experiments.encoders import BatchNorm, Encoder, Noise, collecting, forget_statistics
 
@@ -115,6 +116,18 @@ def test_classes_of_cifar_and_stl_are_aligned():
         assert names.index(left_out) not in kept
     assert CIFAR10.index("automobile") == 1
     assert STL10.index("automobile") == 2  # called car there
+
+
+def test_images_are_warped_about_their_middle():
+    g = torch.Generator().manual_seed(0)
+    images = torch.randint(256, (3, 6, 6, 2), generator=g).to(torch.uint8)
+    turns = [torch.eye(2), torch.tensor([[0.0, -1.0], [1.0, 0.0]]), -torch.eye(2)]
+    same, turned, upside_down = warp_images(images, torch.stack(turns))
+    torch.testing.assert_close(same, images[0].float(), rtol=0, atol=1e-3)
+    torch.testing.assert_close(turned, images[1].rot90(1).float(), rtol=0, atol=1e-3)
+    torch.testing.assert_close(upside_down, images[2].rot90(2).float(), rtol=0, atol=1e-3)
+    (wider,) = warp_images(images[:1], torch.tensor([[[1 / 3, 0.0], [0.0, 1.0]]]))
+    torch.testing.assert_close(wider[:, 1], images[0, :, 2].float(), rtol=0, atol=1e-3)
 
 
 def test_images_are_gathered_shifted_and_flipped():

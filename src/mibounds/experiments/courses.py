@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from mibounds.estimation import estimate
 from mibounds.experiments.adaptations import BETAS, Batch, make_adaptation
-from mibounds.experiments.domains import TASKS, Domain, Normaliser, take_images
+from mibounds.experiments.domains import TASKS, Domain, Normaliser, take_images, warp_images
 from mibounds.experiments.encoders import Encoder, collecting, forget_statistics
 from mibounds.experiments.ingredients import (
     DomainAdaptationConfig,
@@ -132,7 +132,10 @@ class Course:
         for i, name in enumerate(("source", "target")):
             moves = (given["shifts"][view, i], given["flips"][view, i]) if "shifts" in given else ()
             images = take_images(self.domains[i].images, given[name], *moves)
-            parts.append(self.normalisers[i](images))
+            if "matrices" in given:
+                images = warp_images(images, given["matrices"][view, i])
+            x = self.normalisers[i](images)
+            parts.append(x * given["signs"][view, i] if "signs" in given else x)
         return torch.cat(parts).contiguous(memory_format=torch.channels_last)
 
     def update(self, loss: Tensor, names: Sequence[str], rate: Tensor) -> None:
@@ -187,13 +190,19 @@ class Course:
             name: torch.randint(len(d.images), (count, n), generator=g, device=self.device)
             for name, d in zip(("source", "target"), self.domains, strict=True)
         }
+        shape = count, 1 + s.two_views, 2, n
         if s.shift:
-            shape = count, 1 + s.two_views, 2, n
             drawn["shifts"] = torch.randint(
                 -s.shift, s.shift + 1, (*shape, 2), generator=g, device=self.device
             )
             high = 2 if self.task.flips else 1
             drawn["flips"] = torch.randint(high, shape, generator=g, device=self.device)
+        if s.warp:
+            noise = torch.randn(*shape, 2, 2, generator=g, device=self.device)
+            drawn["matrices"] = torch.eye(2, device=self.device) + s.warp * noise
+        if s.inversion:
+            draws = torch.rand(*shape, 1, 1, 1, generator=g, device=self.device)
+            drawn["signs"] = 1.0 - 2.0 * (draws < s.inversion)
         return drawn
 
     def take_block(self) -> None:

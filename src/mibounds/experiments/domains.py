@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int, UInt8
+    from jaxtyping import Float, Int, Real, UInt8
 
 Normalisation = Literal["raw", "domain", "instance"]
 Reduction = Literal["means", "picked"]
@@ -235,6 +235,31 @@ def take_images(
     return images[index[:, None, None], rows[:, :, None], columns[:, None, :]]
 
 
+def warp_images(
+    images: UInt8[Tensor, "b h w c"], matrices: Float[Tensor, "b 2 2"]
+) -> Float[Tensor, "b h w c"]:
+    """Turn, stretch and shear images about their middle.
+
+    Args:
+        images: to warp.
+        matrices: from a place in the new image to one in the old, both measured from the middle,
+            first across and then down; at the edges the last pixel is repeated.
+
+    Returns:
+        The new images, which are no bytes any more.
+
+    Example:
+        >>> image = torch.arange(9, dtype=torch.uint8).view(1, 3, 3, 1)
+        >>> turn = torch.tensor([[[0.0, -1.0], [1.0, 0.0]]])
+        >>> warp_images(image, turn).round().int().view(3, 3).tolist()
+        [[2, 5, 8], [1, 4, 7], [0, 3, 6]]
+    """
+    x = images.permute(0, 3, 1, 2).float()
+    grid = F.affine_grid(F.pad(matrices, (0, 1)), list(x.shape), align_corners=False)
+    warped = F.grid_sample(x, grid, padding_mode="border", align_corners=False)
+    return warped.permute(0, 2, 3, 1)
+
+
 class Normaliser:
     """From bytes to what an encoder reads.
 
@@ -255,7 +280,7 @@ class Normaliser:
         self.kind = kind
         self.mean, self.deviation = domain.moments()
 
-    def __call__(self, images: UInt8[Tensor, "b h w c"]) -> Float[Tensor, "b 3 h w"]:
+    def __call__(self, images: Real[Tensor, "b h w c"]) -> Float[Tensor, "b 3 h w"]:
         """Three channels, last in memory."""
         x = images.float()
         if self.kind == "domain":

@@ -52,6 +52,8 @@ class Settings:
     normalisation: Normalisation = "domain"
     reduction: Reduction = "means"
     shift: int = 0
+    warp: float = 0.0
+    inversion: float = 0.0
     batch_size: int = 64
     lr: float = 1e-3
     rates: Rates = "constant"
@@ -99,6 +101,7 @@ PRESETS: dict[str, Settings] = {
     "recipe": Settings(
         normalisation="instance",
         shift=4,
+        warp=0.1,
         rates="cosine",
         mi_weight=0.01,
         balance=0.05,
@@ -117,6 +120,7 @@ ABLATIONS: dict[str, Mapping[str, Any]] = {
     "without-balance": {"balance": 0.0},
     "without-instance-norm": {"normalisation": "domain"},
     "without-shifts": {"shift": 0},
+    "without-warps": {"warp": 0.0},
     "without-average": {"average": 0.0},
     "without-cosine": {"rates": "constant"},
     "with-entropy-and-vat": {"entropy": 0.1, "vat_target": 0.1, "vat_source": 1.0},
@@ -144,6 +148,8 @@ class DomainAdaptationConfig(Config):
         normalisation: raw bytes, or by mean and deviation of the domain or of each instance.
         reduction: how STL-10 is made smaller, by means of 3x3 pixels or by picking the middle one.
         shift: pixels by which images are moved at random; objects are then flipped too.
+        warp: deviation of the random part of the matrices that turn, stretch and shear images.
+        inversion: share of images whose normalised pixels change their sign.
         batch_size: images of each domain a step.
         lr: rate of Adam, whose beta1 is 0.5.
         rates: constant rates, or falling to zero along a cosine.
@@ -185,6 +191,8 @@ class DomainAdaptationConfig(Config):
     normalisation: Normalisation | None = None
     reduction: Reduction | None = None
     shift: int | None = None
+    warp: float | None = None
+    inversion: float | None = None
     batch_size: int | None = None
     lr: float | None = None
     rates: Rates | None = None
