@@ -118,6 +118,29 @@ def test_classes_of_cifar_and_stl_are_aligned():
     assert STL10.index("automobile") == 2  # called car there
 
 
+def test_compiled_layers_are_the_same_layers():
+    torch.manual_seed(0)
+    plain = Encoder((4, 6, 8), dropout=0.0, noise=0.0)
+    compiled = Encoder((4, 6, 8), dropout=0.0, noise=0.0)
+    compiled.load_state_dict(plain.state_dict())
+    compiled.compile_layers(backend="aot_eager")
+    x = torch.randn(4, 3, 8, 8)
+    for one, other in zip(*(_gradients(net, x) for net in (plain, compiled)), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    assert compiled.state_dict().keys() == plain.state_dict().keys()
+    calls = []
+    compiled.compiled = calls.append
+    with torch.no_grad():
+        compiled(x)
+    compiled.eval()(x)
+    assert not calls  # only to learn
+
+
+def _gradients(net, x):
+    z = net(x)
+    return z, *torch.autograd.grad(z.square().sum(), list(net.parameters()))
+
+
 def test_images_are_warped_about_their_middle():
     g = torch.Generator().manual_seed(0)
     images = torch.randint(256, (3, 6, 6, 2), generator=g).to(torch.uint8)

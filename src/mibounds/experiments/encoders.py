@@ -11,7 +11,7 @@ Reference: Cheng et al. 2020, supplement; the wider one has the widths of the au
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -122,12 +122,24 @@ class Encoder(nn.Module):
                 layers += [BatchNorm(width, split), nn.LeakyReLU(SLOPE)]
                 before = width
         self.layers = nn.Sequential(*layers)
+        self.compiled: Callable[[Tensor], Tensor] | None = None
         self.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
 
     def forward(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n d"]:
         # No cache: what is cast without gradients would be taken where they are needed.
         with torch.autocast(x.device.type, torch.bfloat16, enabled=self.bf16, cache_enabled=False):
-            return self.layers(x).float().mean((2, 3))
+            learns = self.training and torch.is_grad_enabled()
+            layers = self.compiled if learns and self.compiled else self.layers
+            return layers(x).float().mean((2, 3))
+
+    def compile_layers(self, backend: str = "inductor") -> None:
+        """Compile the layers for training, where they are passed most often.
+
+        Args:
+            backend: of torch.compile.
+        """
+        layers = self.layers
+        self.compiled = torch.compile(lambda x: layers(x), backend=backend, dynamic=False)
 
 
 @contextmanager

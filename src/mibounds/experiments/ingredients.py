@@ -142,6 +142,7 @@ class DomainAdaptationConfig(Config):
         images: how many images of each part to use; 0 for all.
         embedded: images of each domain whose embeddings are shown, for the first seed.
         precision: of the convolutions on a GPU; elsewhere it is float32.
+        compiled: whether encoders are compiled on a GPU, which takes a while before the first step.
         widths: channels of the three blocks, 64 64 64 in the paper and 96 192 192 in the code.
         dropout: share of values dropped between the blocks.
         noise: deviation of the noise added there.
@@ -185,6 +186,7 @@ class DomainAdaptationConfig(Config):
     images: int = 0
     embedded: int = 150
     precision: Literal["bf16", "float32"] = "bf16"
+    compiled: bool = False
     widths: tuple[int, ...] | None = None
     dropout: float | None = None
     noise: float | None = None
