@@ -365,7 +365,7 @@ def test_cells_and_published_numbers():
 
 def test_the_oracle_picks_by_labels_of_the_target(sets, monkeypatch):
     found = {"picking": [10.0, 60.0, 50.0], "curve": [1.0, 55.0, 70.0], "source_curve": [0.0] * 3,
-             "steps": [0, 1, 2], "mi": [0.0], "mi_steps": [0]}  # fmt: skip
+             "curve_as_trained": [1.0, 2.0, 3.0], "steps": [0, 1, 2], "mi": [0.0], "mi_steps": [0]}  # fmt: skip
     monkeypatch.setattr(Course, "run", lambda course: found)
     experiment = EXPERIMENTS["domain-adaptation"]
     config = replace(CONFIG, device="cpu")
@@ -373,6 +373,7 @@ def test_the_oracle_picks_by_labels_of_the_target(sets, monkeypatch):
     values = {row["metric"]: row["value"] for row in rows}
     assert values["accuracy"] == 70.0
     assert values["accuracy_oracle"] == 55.0
+    assert values["accuracy_as_trained"] == 3.0
     assert rows[0]["origin"] == ["plain arrays: unknown content"] * 2
 
 
@@ -394,7 +395,8 @@ def test_quick_through_the_command(tmp_path, run_quick):
     assert {m for mode, m in seen if mode == "as-published"} == {
         "source", "mine", "infonce", "club", "club_sample",
     }  # fmt: skip
-    assert {e["metric"] for e in summary} == {"accuracy", "accuracy_oracle"}
+    kinds = {"accuracy", "accuracy_oracle", "accuracy_as_trained"}
+    assert {e["metric"] for e in summary} == kinds
     assert all(0 <= e["mean"] <= 100 for e in summary)
     for stem in ("correct", "correct-mi", "correct-mnist-usps", "recipe"):
         assert (folder / f"domain-adaptation-{stem}.svg").exists(), stem

@@ -280,7 +280,9 @@ class Course:
         source, target = self.domains
         rows = _spread(len(target.images), VALIDATION, self.device)
         self._keep("steps", step)
-        self._keep("curve", self.accuracy(target.test_images, target.test_labels, True))
+        given = target.test_images, target.test_labels, True
+        self._keep("curve", self.accuracy(*given))
+        self._keep("curve_as_trained", self.accuracy(*given, as_trained=True))
         self._keep("picking", self.accuracy(target.images[rows], target.labels[rows], True))
         images, labels = source.test_images[:VALIDATION], source.test_labels[:VALIDATION]
         self._keep("source_curve", self.accuracy(images, labels, False))
@@ -294,9 +296,11 @@ class Course:
     def _keep(self, name: str, value: Any) -> None:
         self.found.setdefault(name, []).append(value)
 
-    def accuracy(self, images: Tensor, labels: Tensor, target: bool) -> float:
-        """Percentage of images that are classified rightly."""
-        z = self.embed("content", images, target)
+    def accuracy(
+        self, images: Tensor, labels: Tensor, target: bool, as_trained: bool = False
+    ) -> float:
+        """Percentage of images that are classified rightly; arguments as those of `embed`."""
+        z = self.embed("content", images, target, as_trained)
         right = self.averaged["classifier"](z).argmax(1) == labels
         return 100 * right.float().mean().item()
 

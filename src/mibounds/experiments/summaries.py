@@ -11,7 +11,7 @@ from typing import Any
 Row = dict[str, Any]  # at least task, metric and value
 Paper = Mapping[tuple[str, str, str], float]  # by task, method and metric
 
-METRICS = ("mse", "bias", "variance", "error", "accuracy", "seconds")
+METRICS = ("mse", "bias", "variance", "error", "accuracy", "accuracy_as_trained", "seconds")
 ORACLE = "_oracle"  # ending of a metric that was picked with test or target labels
 
 
