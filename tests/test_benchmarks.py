@@ -259,3 +259,29 @@ def test_a_soak_of_the_penalty(tmp_path):
     assert result["steps_not_finite"] == 0
     assert result["parameters_finite"] is True
     assert [row["step"] for row in result["rows"]] == list(range(3, 61, 3))
+
+
+def test_trainings_are_timed(sets, tmp_path):
+    command = ("benchmarks/trainings.py", "--device", "cpu", "--quick", "--out", tmp_path)
+    run(*command, "--methods", "none", "club", "club_sample")
+    result = json.loads((tmp_path / "trainings_cpu.json").read_text())
+    rows = {(row["experiment"], row["method"]): row for row in result["rows"]}
+    assert list(rows) == [
+        *(("information-bottleneck", m) for m in ("none", "club", "club_sample")),
+        *(("domain-adaptation", m) for m in ("club", "club_sample")),
+    ]
+    whole = [key for key, row in rows.items() if row["from"] == "the whole training"]
+    assert whole == [("information-bottleneck", "club"), ("domain-adaptation", "club_sample")]
+    assert [each["measured"] for each in result["acceptance"]] == [
+        rows[key]["seconds"] for key in whole
+    ]
+
+
+def test_a_training_that_takes_too_long_misses_its_goal(load):
+    trainings = load("trainings")
+    rows = [{"experiment": "information-bottleneck", "method": m, "seconds": s}
+            for m, s in (("club", 60.5), ("vub", 99.0))]  # fmt: skip
+    (goal,) = trainings.accept(rows)
+    assert not goal["holds"]
+    rows[0]["seconds"] = 59.5
+    assert trainings.accept(rows)[0]["holds"]
