@@ -23,7 +23,7 @@ from measurements import write
 
 from mibounds.experiments import EXPERIMENTS, Cell
 from mibounds.experiments.domain_adaptation import DomainAdaptationConfig
-from mibounds.experiments.information_bottleneck import BottleneckConfig
+from mibounds.experiments.lanes import BottleneckConfig
 
 GOAL = 60.0  # seconds
 EPOCHS, SHORT_EPOCHS = 200, (2, 6)

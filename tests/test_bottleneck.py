@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import mibounds as mb
-from mibounds.experiments import EXPERIMENTS, Cell, bottlenecks
+from mibounds.experiments import EXPERIMENTS, Cell, bottlenecks, lanes
 from mibounds.experiments import information_bottleneck as ib
 from mibounds.experiments.states import read_state, write_state
 from mibounds.experiments.trainings import Training, cycle
@@ -152,7 +152,7 @@ def test_the_estimator_has_a_rate_of_its_own():
 
 
 def test_every_epoch_has_an_order_of_its_own_and_every_seed(digits):
-    lane = ib._Lane(CONFIG, runs("none"), digits, 3)
+    lane = lanes.Lane(CONFIG, runs("none"), digits, 3)
     (first,), (again,), (second,) = (
         [torch.cat([part.flatten().double() for block in lane.blocks(e) for part in block])]
         for e in (0, 0, 1)
@@ -187,19 +187,19 @@ def test_interrupted_training_goes_on(digits, tmp_path, monkeypatch):
     config = replace(CONFIG, checkpoints=str(tmp_path))
     some = runs("club", "mine")
     whole = ib.train(CONFIG, some, digits, 5)
-    test = ib._Lane.test
+    test = lanes.Lane.test
 
     def break_off(lane):
         test(lane)
         if lane.epoch == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(ib._Lane, "test", break_off)
+    monkeypatch.setattr(lanes.Lane, "test", break_off)
     with pytest.raises(KeyboardInterrupt):
         ib.train(config, some, digits, 5)
     assert len(list(tmp_path.iterdir())) == 2
     seen = []
-    monkeypatch.setattr(ib._Lane, "test", lambda lane: (seen.append(lane.epoch), test(lane)))
+    monkeypatch.setattr(lanes.Lane, "test", lambda lane: (seen.append(lane.epoch), test(lane)))
     resumed = ib.train(config, some, digits, 5)
     assert min(seen) == 2
     for a, b in zip(whole, resumed, strict=True):
@@ -208,9 +208,9 @@ def test_interrupted_training_goes_on(digits, tmp_path, monkeypatch):
 
 def test_the_plane_does_not_depend_on_how_many_digits_are_measured_at_a_time(digits, monkeypatch):
     found = []
-    for part in (ib.PART, 7):
-        monkeypatch.setattr(ib, "PART", part)
-        lane = ib._Lane(CONFIG, runs("club"), digits, 1)
+    for part in (lanes.PART, 7):
+        monkeypatch.setattr(lanes, "PART", part)
+        lane = lanes.Lane(CONFIG, runs("club"), digits, 1)
         lane.test()
         found.append([lane.found[name][0] for name in ("x_lower", "x_upper")])
     torch.testing.assert_close(*found)
@@ -219,7 +219,7 @@ def test_the_plane_does_not_depend_on_how_many_digits_are_measured_at_a_time(dig
 def test_what_was_published_has_a_clipped_scale(digits):
     for mode, scale in (("correct", "shifted"), ("as-published", "clipped")):
         config = replace(CONFIG, scale="shifted")
-        assert ib._Lane(config, runs("club", mode=mode), digits, 1).model.scale == scale
+        assert lanes.Lane(config, runs("club", mode=mode), digits, 1).model.scale == scale
     rho = torch.cat([torch.zeros(3, 2), torch.full((3, 2), 9.0)], 1)
     sizes = 4, 2, 4
     shifted = bottlenecks.Bottleneck("correct", "club", 1e-3, *sizes, "shifted").code(rho)[1]
@@ -230,14 +230,14 @@ def test_what_was_published_has_a_clipped_scale(digits):
 
 def test_states_are_read_without_executing_them(digits, tmp_path):
     config = replace(CONFIG, checkpoints=str(tmp_path))
-    lane = ib._Lane(config, runs("none"), digits, 3)
+    lane = lanes.Lane(config, runs("none"), digits, 3)
     lane.test()
     lane._save(lane.path)
     arrays = dict(np.load(lane.path))
     arrays["vector"] = np.array([{"a": 1}], object)
     np.savez(lane.path, **arrays)
     with pytest.raises(ValueError, match="allow_pickle"):
-        ib._Lane(config, runs("none"), digits, 3)
+        lanes.Lane(config, runs("none"), digits, 3)
 
 
 def test_beta_is_chosen_without_the_test_digits(digits, monkeypatch):
