@@ -183,7 +183,7 @@ def test_a_lower_bound_below_zero_pulls_no_more():
 
 
 def test_interrupted_training_goes_on(digits, tmp_path, monkeypatch):
-    monkeypatch.setattr(ib, "EVERY", 2)
+    monkeypatch.setattr(lanes, "EVERY", 2)
     config = replace(CONFIG, checkpoints=str(tmp_path))
     some = runs("club", "mine")
     whole = ib.train(CONFIG, some, digits, 5)
