@@ -1,4 +1,4 @@
-"""Triton kernels for the GPU: the concat critic's scores of all pairs, and Adam.
+"""The concat critic's scores of all pairs as Triton kernels, for the GPU.
 
 With one hidden layer a score is s[i, j] = Σ_h w_h relu(a_ih + b_jh) + c.  The N² H hidden units are
 never written: the value takes a tile of pairs and walks over h; the gradients of a and w take a
@@ -6,12 +6,7 @@ tile of (i, h) and walk over j, and that of b is the same with the two sides exc
 
     ∂a_ih = w_h Σ_j g_ij [a_ih + b_jh > 0],   ∂w_h = Σ_ij g_ij relu(a_ih + b_jh).
 
-Sums are taken in the same order in every run.
-
-Adam on a vector is one sweep over memory. torch's own fused one gives 65536 numbers to a block, so
-that a network of two million keeps a quarter of an H200 busy.
-
-This file imports triton and is imported only where
+Sums are taken in the same order in every run. This file imports triton and is imported only where
 it is used.
 """
 
@@ -28,12 +23,9 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-EPS = 1e-8  # of Adam, as torch has it
-
 # Found by trying on an H200 at N = 8192, H = 256.
 TILE = 64  # pairs a side in the value
 LEFT, ACROSS, WARPS = 32, 32, 8  # samples and hidden units in the gradient
-SPAN = 1024  # parameters a block of Adam
 
 
 def concat_scores(a: Tensor, b: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -113,34 +105,3 @@ def _gather(
         first = tl.program_id(0) * h + tl.program_id(1) * ACROSS + tl.arange(0, ACROSS)
         here = tl.program_id(1) * ACROSS + tl.arange(0, ACROSS) < h
         tl.store(parts + first, tl.sum(units, 0), mask=here)
-
-
-def take_adam_step(
-    vector: Tensor,
-    gradient: Tensor,
-    mean: Tensor,
-    square: Tensor,
-    rate: Tensor,
-    spread: Tensor,
-    betas: tuple[float, float],
-) -> None:
-    """As `stacks.take_adam_step`, in one sweep over memory."""
-    n = len(vector)
-    tensors = vector, gradient, mean, square, rate, spread
-    _adam[(triton.cdiv(n, SPAN),)](*tensors, n, 1 - betas[0], betas[1], 1 - betas[1], EPS, SPAN)
-
-
-@triton.jit
-def _adam(vector, gradient, mean, square, rate, spread, n, w1, b2, w2, eps, SPAN: tl.constexpr):
-    i = tl.program_id(0) * SPAN + tl.arange(0, SPAN)
-    inside = i < n
-    g = tl.load(gradient + i, mask=inside, other=0.0)
-    m = tl.load(mean + i, mask=inside, other=0.0)
-    s = tl.load(square + i, mask=inside, other=0.0)
-    p = tl.load(vector + i, mask=inside, other=0.0)
-    m += w1 * (g - m)
-    s = b2 * s + w2 * g * g
-    p -= tl.load(rate) * (m / (tl.sqrt(s) / tl.load(spread) + eps))
-    tl.store(mean + i, m, mask=inside)
-    tl.store(square + i, s, mask=inside)
-    tl.store(vector + i, p, mask=inside)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,8 @@ from torch.nn import functional as F
 
 if TYPE_CHECKING:
     from jaxtyping import Float
+
+Kernels = Literal["torch", "triton", "compiled"]
 
 SLOPE = 0.1  # of leaky ReLU below zero
 EPS = 1e-5
@@ -33,6 +35,7 @@ class BatchNorm(nn.Module):
     Args:
         channels: how many.
         split: whether the halves of a batch, which are two domains, are normalised apart.
+        slope: below zero, of a leaky ReLU behind it; 1 for none.
 
     Example:
         >>> x = torch.cat([torch.randn(8, 2, 4, 4), 5 + torch.randn(8, 2, 4, 4)])
@@ -41,8 +44,9 @@ class BatchNorm(nn.Module):
         (True, True)
     """
 
-    def __init__(self, channels: int, split: bool = False):
+    def __init__(self, channels: int, split: bool = False, slope: float = 1.0):
         super().__init__()
+        self.slope, self.fused = slope, False
         self.weight = nn.Parameter(torch.ones(channels))
         self.bias = nn.Parameter(torch.zeros(channels))
         self.split, self.collecting = split, False
@@ -54,13 +58,19 @@ class BatchNorm(nn.Module):
             self.collected = mean.detach(), variance.detach()
         if self.collected is not None:
             mean, variance = self.collected
-            return F.batch_norm(x, mean, variance, self.weight, self.bias, eps=EPS)
+            x = F.batch_norm(x, mean, variance, self.weight, self.bias, eps=EPS)
+            return F.leaky_relu(x, self.slope)
         if self.split:
             return torch.cat([self._normalise(half) for half in x.chunk(2)])
         return self._normalise(x)
 
     def _normalise(self, x: Tensor) -> Tensor:
-        return F.batch_norm(x, None, None, self.weight, self.bias, training=True, eps=EPS)
+        if self.fused:
+            from mibounds.experiments.gpu_kernels import normalise
+
+            return normalise(x, self.weight, self.bias, EPS, self.slope)
+        x = F.batch_norm(x, None, None, self.weight, self.bias, training=True, eps=EPS)
+        return F.leaky_relu(x, self.slope)
 
 
 class Noise(nn.Module):
@@ -119,7 +129,7 @@ class Encoder(nn.Module):
                 layers += [nn.MaxPool2d(2), Noise(dropout, noise)]
             for _ in range(DEPTH):
                 layers += [nn.Conv2d(before, width, 3, padding=1, bias=False)]
-                layers += [BatchNorm(width, split), nn.LeakyReLU(SLOPE)]
+                layers += [BatchNorm(width, split, SLOPE)]
                 before = width
         self.layers = nn.Sequential(*layers)
         self.compiled: Callable[[Tensor], Tensor] | None = None
@@ -132,14 +142,21 @@ class Encoder(nn.Module):
             layers = self.compiled if learns and self.compiled else self.layers
             return layers(x).float().mean((2, 3))
 
-    def compile_layers(self, backend: str = "inductor") -> None:
-        """Compile the layers for training, where they are passed most often.
+    def use(self, kernels: Kernels, backend: str = "inductor") -> None:
+        """Choose by what the layers are computed; on a CPU it is torch.
 
         Args:
+            kernels: "triton" for normalisations in fewer sweeps over memory, "compiled" for all
+                layers compiled where they learn.
             backend: of torch.compile.
         """
         layers = self.layers
-        self.compiled = torch.compile(lambda x: layers(x), backend=backend, dynamic=False)
+        self.compiled = None
+        if kernels == "compiled":
+            self.compiled = torch.compile(lambda x: layers(x), backend=backend, dynamic=False)
+        for layer in layers:
+            if isinstance(layer, BatchNorm):
+                layer.fused = kernels == "triton"
 
 
 @contextmanager
