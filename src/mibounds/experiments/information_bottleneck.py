@@ -56,10 +56,10 @@ compared with the second.
 `correct` has the settings of the paper's supplement (batches of 100, a decay of 0.97 every second
 epoch). Beta is chosen for every method by the error on the last 10000 training digits, of models
 that are trained on the others for 60 epochs; the runs then train on all of them. The scale of
-p(z|x), which the paper leaves open, is that of the authors' code, between 0.29 and 1.39: on the
-same held-out digits it was better than that of Alemi et al., softplus(rho - 5). `as-published` has
-the other settings of the authors' code too (batches of 200, a decay of 0.99, beta = 1e-3, and a
-CLUB without its factor 1/2), of which only the rows of CLUB were public.
+p(z|x), which the paper leaves open, is that of the authors' code, between 0.29 and 1.39;
+`--scale shifted` has that of Alemi et al., softplus(rho - 5). `as-published` has the other settings
+of the authors' code too (batches of 200, a decay of 0.99, beta = 1e-3, and a CLUB without its
+factor 1/2), of which only the rows of CLUB were public.
 
 `none` is the same network without a bottleneck, `vub` the deep variational bottleneck of Alemi et
 al. 2017. The lower bounds (NWJ, MINE, InfoNCE) count only while they are above zero: below, an
