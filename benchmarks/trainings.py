@@ -13,7 +13,6 @@ import argparse
 import platform
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,9 @@ import torch
 from measurements import write
 
 from mibounds.experiments import EXPERIMENTS, Cell
-from mibounds.experiments.domain_adaptation import DomainAdaptationConfig
-from mibounds.experiments.lanes import BottleneckConfig
+from mibounds.experiments.bottlenecks import BottleneckConfig
+from mibounds.experiments.ingredients import DomainAdaptationConfig
+from mibounds.experiments.workers import pick_device
 
 GOAL = 60.0  # seconds
 EPOCHS, SHORT_EPOCHS = 200, (2, 6)
@@ -89,22 +89,23 @@ def methods_of(name: str) -> list[str]:
     return list(dict.fromkeys(cell.method for cell in cells if cell.mode == "correct"))
 
 
-def main(arguments: list[str] | None = None, say: Callable[[str], object] = print) -> None:
+def main() -> None:
     """Measure, print, and write results/bench/trainings_DEVICE.json."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", default="cuda", choices=["cpu", "cuda"])
+    parser.add_argument("--device", default=pick_device("auto"), choices=["cpu", "cuda"])
     parser.add_argument("--methods", nargs="*", help="some of them; all if left out")
     parser.add_argument("--quick", action="store_true", help="tiny networks, for a test")
     parser.add_argument("--out", type=Path, default=Path("results/bench"))
-    args = parser.parse_args(arguments)
+    args = parser.parse_args()
     command = f"python benchmarks/trainings.py --device {args.device}"
     command += f" --methods {' '.join(args.methods)}" if args.methods else ""
+    torch.set_num_threads(1)
     rows = []
     for name in WHOLE:
         for method in methods_of(name):
             if not args.methods or method in args.methods:
                 rows.append(row := measure(name, method, args))
-                say(f"{name}, {method}: {row['seconds']:.1f} s ({row['from']})")
+                print(f"{name}, {method}: {row['seconds']:.1f} s ({row['from']})", flush=True)
     on_gpu = args.device == "cuda"
     result = {
         "command": command + (" --quick" if args.quick else ""),
@@ -116,7 +117,7 @@ def main(arguments: list[str] | None = None, say: Callable[[str], object] = prin
     }
     path = args.out / f"trainings_{args.device}.json"
     write(path, result)
-    say(f"rows: {path}")
+    print(f"rows: {path}")
     sys.exit(on_gpu and not all(each["holds"] for each in result["acceptance"]))
 
 

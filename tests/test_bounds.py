@@ -254,3 +254,9 @@ def test_the_gradient_of_nwj_grows_no_more_than_its_limit():
     (gradient,) = torch.autograd.grad(value, far)
     assert gradient.isfinite().all()
     assert gradient[0, 1] < -1e17
+
+
+@pytest.mark.parametrize("limit", [0.0, -1.0, math.nan])
+def test_a_limit_at_or_below_the_best_value_is_refused(limit):
+    with pytest.raises(ValueError, match=f"Expected limit > 0 but got {limit}; leave it out"):
+        bounds.nwj(torch.zeros(3, 3), limit=limit)

@@ -118,52 +118,6 @@ def test_classes_of_cifar_and_stl_are_aligned():
     assert STL10.index("automobile") == 2  # called car there
 
 
-def test_compiled_layers_are_the_same_layers():
-    torch.manual_seed(0)
-    plain = Encoder((4, 6, 8), dropout=0.0, noise=0.0)
-    compiled = Encoder((4, 6, 8), dropout=0.0, noise=0.0)
-    compiled.load_state_dict(plain.state_dict())
-    compiled.use("compiled", backend="aot_eager")
-    x = torch.randn(4, 3, 8, 8)
-    for one, other in zip(*(_gradients(net, x) for net in (plain, compiled)), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
-    assert compiled.state_dict().keys() == plain.state_dict().keys()
-    calls = []
-    compiled.compiled = calls.append
-    with torch.no_grad():
-        compiled(x)
-    compiled.eval()(x)
-    assert not calls  # only to learn
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("kernels", ["triton", "compiled"])
-def test_on_a_gpu_all_kernels_agree(kernels):
-    torch.manual_seed(0)
-    for widths in ((64, 64, 64), (96, 192, 192)):
-        nets = [Encoder(widths, 0.0, 0.0, bf16=True).cuda() for _ in range(2)]
-        nets[1].load_state_dict(nets[0].state_dict())
-        nets[1].use(kernels)
-        x = torch.randn(32, 3, 28, 28, device="cuda").contiguous(memory_format=torch.channels_last)
-        (z, *one), (other_z, *other) = (_gradients(net, x) for net in nets)
-        torch.testing.assert_close(z, other_z, rtol=0.05, atol=0.02)
-        for a, b in zip(one, other, strict=True):
-            assert torch.nn.functional.cosine_similarity(a.flatten(), b.flatten(), 0) > 0.99
-
-
-def test_kernels_are_chosen_for_every_normalisation():
-    net = Encoder((4, 4, 4))
-    for kernels in ("triton", "torch"):
-        net.use(kernels)
-        fused = [layer.fused for layer in net.layers if isinstance(layer, BatchNorm)]
-        assert fused == [kernels == "triton"] * 9
-
-
-def _gradients(net, x):
-    z = net(x)
-    return z, *torch.autograd.grad(z.square().sum(), list(net.parameters()))
-
-
 def test_images_are_warped_about_their_middle():
     g = torch.Generator().manual_seed(0)
     images = torch.randint(256, (3, 6, 6, 2), generator=g).to(torch.uint8)

@@ -1,6 +1,7 @@
 """The runner of experiments, by a toy: what is kept, skipped, named and redone."""
 
 import json
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from mibounds.experiments import Cell, Config, Experiment, Failed, Options, Reco
 from mibounds.experiments.records import Records
 from mibounds.experiments.runner import write_command
 from mibounds.experiments.summaries import Summary, summarise, tabulate
-from mibounds.experiments.workers import pick_device
+from mibounds.experiments.workers import pick_device, set_queues
 
 pytest.importorskip("joblib", reason="cells run through joblib")
 
@@ -483,3 +484,14 @@ def test_joining_keeps_records_of_other_settings(tmp_path):
     records.join([cell])
     assert len(read(tmp_path / "rows.jsonl")) == 2
     assert "5.0" in Path(tmp_path / "rows.jsonl").read_text()
+
+
+def test_processes_that_share_a_gpu_take_fewer_queues(monkeypatch):
+    name = "CUDA_DEVICE_MAX_CONNECTIONS"
+    for jobs, queues in ((0, "32"), (1, "32"), (4, "4")):
+        monkeypatch.delenv(name, raising=False)
+        set_queues(jobs)
+        assert os.environ[name] == queues
+    monkeypatch.setenv(name, "7")  # who sets it knows why
+    set_queues(4)
+    assert os.environ[name] == "7"

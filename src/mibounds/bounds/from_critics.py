@@ -88,6 +88,12 @@ def mine(
     return (joint - log_mean).detach() + (corrected - corrected.detach()), now
 
 
+def check_limit(limit: float) -> None:
+    """Check where a gradient is to be held: above the logarithm of 1, where the bound is best."""
+    if not limit > 0:
+        raise ValueError(f"Expected limit > 0 but got {limit}; leave it out for {LIMIT:g}.")
+
+
 def _exp(log: Float[Tensor, ""], limit: float) -> Float[Tensor, ""]:
     """The exponential, with a gradient that stays at its limit from there on."""
     held = log.clamp_max(limit).exp() * (1 + (log - limit).clamp(0.0, 1e6))
@@ -122,6 +128,7 @@ def nwj(
         >>> nwj(torch.tensor([[2.0, 1.0], [1.0, 2.0]])).item()
         1.0
     """
+    check_limit(limit)
     s = Pairs.of(scores)
     return s.mean(s.diagonal) - _exp(s.log_mean_exp(None, negatives) - 1, limit)
 

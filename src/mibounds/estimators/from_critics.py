@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from mibounds import bounds
-from mibounds.bounds.from_critics import LIMIT
+from mibounds.bounds.from_critics import LIMIT, check_limit
 from mibounds.critics import ConcatCritic, Critic, score_pairs
 from mibounds.distributed import Batch
 from mibounds.estimators.from_conditionals import Side
@@ -199,6 +199,7 @@ class NWJ(CriticEstimator):
         limit: float = LIMIT,
     ):
         super().__init__(x_dim, y_dim, hidden, critic=critic, negatives=negatives)
+        check_limit(limit)
         self.limit = limit
 
     def _value(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
-"""The model of the information bottleneck: a stochastic encoder, a classifier, and a bound."""
+"""The information bottleneck: its settings, and the model of encoder, classifier and bound."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ from torch.nn import functional as F
 from mibounds import functional
 from mibounds.conditionals import diagonal
 from mibounds.estimators import CLUB, MINE, NWJ, CLUBSample, InfoNCE
+from mibounds.experiments.interfaces import Config
 from mibounds.experiments.trainings import cycle
 from mibounds.nn import MLP
 
@@ -28,6 +30,67 @@ LEARNED: dict[str, Any] = {
 }
 Scale = Literal["shifted", "clipped"]
 VARIATIONAL = ("vclub", "vclub_sample")
+
+
+@dataclass(frozen=True)
+class BottleneckConfig(Config):
+    """The information bottleneck on MNIST.
+
+    Attributes:
+        seeds: number of seeds, which are 0, 1, 2, ...
+        epochs: passes over the training digits.
+        batch_size: digits a step; twice as many as published.
+        lr: rate of Adam.
+        decay: factor of the rate, every second epoch.
+        average: weight of the old average of the weights in each step.
+        betas: weights of I(x; z) to choose from.
+        scan_epochs: epochs of the models by which beta is chosen.
+        scan_seeds: how many of them for each beta.
+        holdout: training digits held out for that choice.
+        samples: draws of z over which a prediction is averaged.
+        hidden: units of the encoder's hidden layers.
+        width: columns of z.
+        scale: of p(z|x), softplus of rho within ±1.1 if clipped, softplus(rho - 5) if shifted.
+        estimator_hidden: hidden units of critics and of the variational conditional.
+        estimator_rate: their rate, in terms of that of the encoder.
+        digits: how many training and test digits to use; 0 for all.
+    """
+
+    seeds: int = 3
+    epochs: int = 200
+    batch_size: int = 100
+    lr: float = 1e-4
+    decay: float = 0.97
+    average: float = 0.999
+    betas: tuple[float, ...] = (1e-4, 1e-3, 1e-2)
+    scan_epochs: int = 60
+    scan_seeds: int = 1
+    holdout: int = 10000
+    samples: int = 12
+    hidden: int = 1024
+    width: int = 256
+    scale: Scale = "clipped"
+    estimator_hidden: int = 256
+    estimator_rate: float = 10.0
+    digits: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.betas:
+            raise ValueError("Expected --betas with a number but got none; give --betas 0.001.")
+        for name in (
+            "epochs",
+            "scan_epochs",
+            "scan_seeds",
+            "batch_size",
+            "samples",
+            "hidden",
+            "width",
+        ):
+            if getattr(self, name) < 1:
+                raise ValueError(
+                    f"Expected --{name.replace('_', '-')} of at least 1 but got "
+                    f"{getattr(self, name)}; leave it out for that of the paper."
+                )
 
 
 def scale_pixels(pixels: Tensor) -> Tensor:

@@ -69,11 +69,6 @@ class Course:
             self.model = make_adaptation(method, s, self.task, bf16, cell.seed)
         self.model.to(self.device)
         self.averaged = copy.deepcopy(self.model.nets).eval().requires_grad_(False)
-        if _on_gpu(self.device):
-            for nets in (self.model.nets, self.model.teacher or {}):
-                for net in nets.values():
-                    if isinstance(net, Encoder):
-                        net.use(config.kernels)
         self.normalisers = [Normaliser(domain, s.normalisation) for domain in self.domains]
         self.parts = {name: list(net.parameters()) for name, net in self.model.nets.items()}
         self.moments: dict[Tensor, tuple[Tensor, Tensor, Tensor]] = {

@@ -11,9 +11,9 @@ Reference: Cheng et al. 2020, supplement; the wider one has the widths of the au
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +21,6 @@ from torch.nn import functional as F
 
 if TYPE_CHECKING:
     from jaxtyping import Float
-
-Kernels = Literal["torch", "triton", "compiled"]
 
 SLOPE = 0.1  # of leaky ReLU below zero
 EPS = 1e-5
@@ -35,7 +33,6 @@ class BatchNorm(nn.Module):
     Args:
         channels: how many.
         split: whether the halves of a batch, which are two domains, are normalised apart.
-        slope: below zero, of a leaky ReLU behind it; 1 for none.
 
     Example:
         >>> x = torch.cat([torch.randn(8, 2, 4, 4), 5 + torch.randn(8, 2, 4, 4)])
@@ -44,9 +41,8 @@ class BatchNorm(nn.Module):
         (True, True)
     """
 
-    def __init__(self, channels: int, split: bool = False, slope: float = 1.0):
+    def __init__(self, channels: int, split: bool = False):
         super().__init__()
-        self.slope, self.fused = slope, False
         self.weight = nn.Parameter(torch.ones(channels))
         self.bias = nn.Parameter(torch.zeros(channels))
         self.split, self.collecting = split, False
@@ -58,19 +54,13 @@ class BatchNorm(nn.Module):
             self.collected = mean.detach(), variance.detach()
         if self.collected is not None:
             mean, variance = self.collected
-            x = F.batch_norm(x, mean, variance, self.weight, self.bias, eps=EPS)
-            return F.leaky_relu(x, self.slope)
+            return F.batch_norm(x, mean, variance, self.weight, self.bias, eps=EPS)
         if self.split:
             return torch.cat([self._normalise(half) for half in x.chunk(2)])
         return self._normalise(x)
 
     def _normalise(self, x: Tensor) -> Tensor:
-        if self.fused:
-            from mibounds.experiments.gpu_kernels import normalise
-
-            return normalise(x, self.weight, self.bias, EPS, self.slope)
-        x = F.batch_norm(x, None, None, self.weight, self.bias, training=True, eps=EPS)
-        return F.leaky_relu(x, self.slope)
+        return F.batch_norm(x, None, None, self.weight, self.bias, training=True, eps=EPS)
 
 
 class Noise(nn.Module):
@@ -129,34 +119,15 @@ class Encoder(nn.Module):
                 layers += [nn.MaxPool2d(2), Noise(dropout, noise)]
             for _ in range(DEPTH):
                 layers += [nn.Conv2d(before, width, 3, padding=1, bias=False)]
-                layers += [BatchNorm(width, split, SLOPE)]
+                layers += [BatchNorm(width, split), nn.LeakyReLU(SLOPE)]
                 before = width
         self.layers = nn.Sequential(*layers)
-        self.compiled: Callable[[Tensor], Tensor] | None = None
         self.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
 
     def forward(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n d"]:
         # No cache: what is cast without gradients would be taken where they are needed.
         with torch.autocast(x.device.type, torch.bfloat16, enabled=self.bf16, cache_enabled=False):
-            learns = self.training and torch.is_grad_enabled()
-            layers = self.compiled if learns and self.compiled else self.layers
-            return layers(x).float().mean((2, 3))
-
-    def use(self, kernels: Kernels, backend: str = "inductor") -> None:
-        """Choose by what the layers are computed; on a CPU it is torch.
-
-        Args:
-            kernels: "triton" for normalisations in fewer sweeps over memory, "compiled" for all
-                layers compiled where they learn.
-            backend: of torch.compile.
-        """
-        layers = self.layers
-        self.compiled = None
-        if kernels == "compiled":
-            self.compiled = torch.compile(lambda x: layers(x), backend=backend, dynamic=False)
-        for layer in layers:
-            if isinstance(layer, BatchNorm):
-                layer.fused = kernels == "triton"
+            return self.layers(x).float().mean((2, 3))
 
 
 @contextmanager

@@ -8,7 +8,7 @@ variational forms learn theirs in every step, from the same batch and the same s
 All runs of a method are trained side by side, on a GPU all methods at once, and a step is one CUDA
 graph:
 
-    model (`bottlenecks`) -> runs side by side (`lanes`, `trainings`) -> a choice of beta, the table
+    settings, model (`bottlenecks`) -> runs side by side (`lanes`, `trainings`) -> beta, the table
 
 References: Cheng et al. 2020, section 4.2 and supplement; Alemi et al. 2017, section 4.1.
 """
@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import torch
 
+from mibounds.experiments.bottlenecks import BottleneckConfig
 from mibounds.experiments.interfaces import Cell, Experiment, Record
-from mibounds.experiments.lanes import BottleneckConfig, Digits, Run, load_digits, train
+from mibounds.experiments.lanes import Digits, Run, load_digits, train
 from mibounds.experiments.summaries import Row, Summary
 from mibounds.experiments.workers import pick_device
 

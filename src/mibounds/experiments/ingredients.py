@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from mibounds.experiments.domains import TASKS, Normalisation, Reduction
-from mibounds.experiments.encoders import Kernels
 from mibounds.experiments.interfaces import Cell, Config
 
 BOUNDS = ("nwj", "mine", "infonce", "vub", "l1out", "club", "club_sample")
@@ -143,8 +142,6 @@ class DomainAdaptationConfig(Config):
         images: how many images of each part to use; 0 for all.
         embedded: images of each domain whose embeddings are shown, for the first seed.
         precision: of the convolutions on a GPU; elsewhere it is float32.
-        kernels: by which encoders are computed on a GPU: those of torch, of Triton where they
-            normalise, or all compiled, which takes a while before the first step.
         widths: channels of the three blocks, 64 64 64 in the paper and 96 192 192 in the code.
         dropout: share of values dropped between the blocks.
         noise: deviation of the noise added there.
@@ -188,7 +185,6 @@ class DomainAdaptationConfig(Config):
     images: int = 0
     embedded: int = 150
     precision: Literal["bf16", "float32"] = "bf16"
-    kernels: Kernels = "torch"
     widths: tuple[int, ...] | None = None
     dropout: float | None = None
     noise: float | None = None

@@ -84,7 +84,7 @@ class Training(Stack):
 def find_adam_step(device: torch.device) -> Callable[..., None]:
     """`take_adam_step`, on a GPU in one sweep over memory where there is Triton."""
     if device.type == "cuda" and find_spec("triton") is not None:
-        from mibounds.experiments.gpu_kernels import take_adam_step as fused
+        from mibounds.experiments.adam_kernel import take_adam_step as fused
 
         return fused
     return take_adam_step
