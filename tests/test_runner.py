@@ -495,3 +495,19 @@ def test_processes_that_share_a_gpu_take_fewer_queues(monkeypatch):
     monkeypatch.setenv(name, "7")  # who sets it knows why
     set_queues(4)
     assert os.environ[name] == "7"
+
+
+def test_a_cell_is_known_by_the_settings_of_its_own(tmp_path):
+    @dataclass(frozen=True)
+    class ByMode(Config):
+        recipe: int = 1
+
+        def settings_of(self, cell):
+            return {"recipe": self.recipe} if cell.mode == "recipe" else {}
+
+    cells = [Cell(mode, "gaussian", "club", 0) for mode in ("correct", "recipe")]
+    records = Records(tmp_path)
+    for cell in cells:
+        records.write(Record(cell, ByMode().settings_of(cell), (), 1.0, "", {}))
+    assert list(records.read(ByMode())) == cells
+    assert list(records.read(ByMode(recipe=2))) == cells[:1]
