@@ -508,6 +508,7 @@ def test_a_cell_is_known_by_the_settings_of_its_own(tmp_path):
     cells = [Cell(mode, "gaussian", "club", 0) for mode in ("correct", "recipe")]
     records = Records(tmp_path)
     for cell in cells:
-        records.write(Record(cell, ByMode().settings_of(cell), (), 1.0, "", {}))
+        rows = ({"task": "gaussian", "metric": "mse", "value": 0.5},)
+        records.write(Record(cell, ByMode().settings_of(cell), rows, 1.0, "", {}))
     assert list(records.read(ByMode())) == cells
     assert list(records.read(ByMode(recipe=2))) == cells[:1]
