@@ -340,6 +340,8 @@ def test_settings_are_those_of_the_mode_unless_a_flag_is_given():
     [
         ({"widths": (64, 64)}, "three blocks but got 2"),
         ({"steps": -1}, "--steps of at least 0 but got -1"),
+        ({"warp": -0.1}, "--warp of at least 0 but got -0.1"),
+        ({"inversion": -0.5}, "--inversion of at least 0 but got -0.5"),
         ({"batch_size": 1}, "--batch-size of at least 2 but got 1"),
     ],
 )

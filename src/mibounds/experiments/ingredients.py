@@ -161,8 +161,8 @@ class DomainAdaptationConfig(Config):
         domain_weight: weight of the discriminator's loss in the framework of the paper.
         mi_weight: weight of the mutual information of the two embeddings.
         mi_schedule: constant, or rising from 0 as the reversed gradient of DANN does.
-        mi_gradient: which encoders the mutual information is to change; if both, the domain encoder
-            gives way and little is left for the content encoder to learn from it.
+        mi_gradient: which encoders the mutual information is to change: both in the paper's
+            objective, that of the content in the authors' code.
         mi_direction: forward for q(domain | content), backward for the other, or both.
         mi_lr: rate of the Adam that fits q or the critic.
         inner_steps: steps of q or the critic for each step of the encoders.
@@ -230,7 +230,8 @@ class DomainAdaptationConfig(Config):
                 f"Expected --widths of three blocks but got {len(self.widths)}; "
                 "give --widths 64 64 64."
             )
-        for name, least in (("steps", 0), ("points", 1), ("batch_size", 2), ("shift", 0)):
+        for name, least in (("steps", 0), ("points", 1), ("batch_size", 2), ("shift", 0),
+                            ("warp", 0), ("inversion", 0)):  # fmt: skip
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ValueError(
