@@ -7,7 +7,7 @@ import pytest
 import torch
 from made_up import CONFIG, course
 
-from mibounds.experiments import Cell, ingredients
+from mibounds.experiments import Cell, encoders, ingredients
 from mibounds.experiments.courses import Course
 from mibounds.experiments.domains import (
     CIFAR10,
@@ -116,6 +116,27 @@ def test_classes_of_cifar_and_stl_are_aligned():
         assert names.index(left_out) not in kept
     assert CIFAR10.index("automobile") == 1
     assert STL10.index("automobile") == 2  # called car there
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("split", [False, True])
+def test_on_a_gpu_the_kernel_of_batch_norm_gives_what_torch_does(split, monkeypatch):
+    torch.manual_seed(0)
+    for widths in ((64, 64, 64), (96, 192, 192)):
+        net = Encoder(widths, 0.0, 0.0, split, bf16=True).cuda()
+        x = torch.randn(32, 3, 28, 28, device="cuda").contiguous(memory_format=torch.channels_last)
+        z, *one = _gradients(net, x)
+        with monkeypatch.context() as patch:
+            patch.setattr(encoders, "find_spec", lambda _: None)
+            other_z, *other = _gradients(net, x)
+        torch.testing.assert_close(z, other_z, rtol=0.05, atol=0.02)
+        for a, b in zip(one, other, strict=True):
+            assert torch.nn.functional.cosine_similarity(a.flatten(), b.flatten(), 0) > 0.99
+
+
+def _gradients(net, x):
+    z = net(x)
+    return z, *torch.autograd.grad(z.square().sum(), list(net.parameters()))
 
 
 def test_images_are_warped_about_their_middle():

@@ -10,8 +10,10 @@ import torch
 
 PROGRAM = """
 import sys, torch
+from torch.nn import functional as F
 from mibounds import stacks
 from mibounds.experiments.adam_kernel import take_adam_step
+from mibounds.experiments.norm_kernel import normalise
 from mibounds.gpu_kernels import concat_scores
 
 device = sys.argv[1]
@@ -36,6 +38,20 @@ for n in (1, 1000, 5003):
         step(*state, *torch.tensor([0.3, 0.7], device=device), (0.5, 0.9))
         two.append(state)
     torch.testing.assert_close(*two)
+for n, c, h in ((6, 4, 5), (40, 6, 16), (3, 96, 4)):
+    x = (3 + 2 * torch.randn(n, c, h, h, device=device)).to(memory_format=torch.channels_last)
+    w, b = 1 + 0.3 * torch.randn(c, device=device), torch.randn(c, device=device)
+    g = torch.randn(n, c, h, h, device=device)  # not channels last
+    two = []
+    for fused in (True, False):
+        given = [t.clone().requires_grad_() for t in (x, w, b)]
+        if fused:
+            out = normalise(*given, 1e-5, 0.1)
+        else:
+            out = F.batch_norm(given[0], None, None, *given[1:], training=True, eps=1e-5)
+            out = F.leaky_relu(out, 0.1)
+        two.append((out, *torch.autograd.grad(out, given, g)))
+    torch.testing.assert_close(*two, rtol=1e-4, atol=2e-4)
 print("same")
 """
 

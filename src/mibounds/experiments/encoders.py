@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import torch
@@ -30,9 +31,12 @@ DEPTH = 3  # convolutions of a block
 class BatchNorm(nn.Module):
     """Normalise channels by the statistics of the batch, of its halves, or by those collected.
 
+    On a GPU statistics of the batch are those of a Triton kernel, which has the leaky ReLU in it.
+
     Args:
         channels: how many.
         split: whether the halves of a batch, which are two domains, are normalised apart.
+        slope: below zero, of a leaky ReLU behind it; 1 for none.
 
     Example:
         >>> x = torch.cat([torch.randn(8, 2, 4, 4), 5 + torch.randn(8, 2, 4, 4)])
@@ -41,8 +45,9 @@ class BatchNorm(nn.Module):
         (True, True)
     """
 
-    def __init__(self, channels: int, split: bool = False):
+    def __init__(self, channels: int, split: bool = False, slope: float = 1.0):
         super().__init__()
+        self.slope = slope
         self.weight = nn.Parameter(torch.ones(channels))
         self.bias = nn.Parameter(torch.zeros(channels))
         self.split, self.collecting = split, False
@@ -54,13 +59,19 @@ class BatchNorm(nn.Module):
             self.collected = mean.detach(), variance.detach()
         if self.collected is not None:
             mean, variance = self.collected
-            return F.batch_norm(x, mean, variance, self.weight, self.bias, eps=EPS)
+            x = F.batch_norm(x, mean, variance, self.weight, self.bias, eps=EPS)
+            return F.leaky_relu(x, self.slope)
         if self.split:
             return torch.cat([self._normalise(half) for half in x.chunk(2)])
         return self._normalise(x)
 
     def _normalise(self, x: Tensor) -> Tensor:
-        return F.batch_norm(x, None, None, self.weight, self.bias, training=True, eps=EPS)
+        if x.is_cuda and find_spec("triton") is not None:
+            from mibounds.experiments.norm_kernel import normalise
+
+            return normalise(x, self.weight, self.bias, EPS, self.slope)
+        x = F.batch_norm(x, None, None, self.weight, self.bias, training=True, eps=EPS)
+        return F.leaky_relu(x, self.slope)
 
 
 class Noise(nn.Module):
@@ -119,7 +130,7 @@ class Encoder(nn.Module):
                 layers += [nn.MaxPool2d(2), Noise(dropout, noise)]
             for _ in range(DEPTH):
                 layers += [nn.Conv2d(before, width, 3, padding=1, bias=False)]
-                layers += [BatchNorm(width, split), nn.LeakyReLU(SLOPE)]
+                layers += [BatchNorm(width, split, SLOPE)]
                 before = width
         self.layers = nn.Sequential(*layers)
         self.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
