@@ -45,7 +45,8 @@ def same(a, b):
 
 @pytest.mark.parametrize(
     ("mode", "method"),
-    [("correct", m) for m in ib.CORRECT] + [("as-published", m) for m in ib.AS_PUBLISHED],
+    [(mode, m) for mode in ("correct", "recipe") for m in ib.CORRECT]
+    + [("as-published", m) for m in ib.AS_PUBLISHED],
 )
 def test_every_bound_trains(mode, method, digits):
     some = runs(method, mode=mode, beta=1e-6)  # few digits, few steps, and I(x; z) is large
@@ -66,9 +67,9 @@ def test_side_by_side_is_one_at_a_time(digits):
         same(alone, outcome)
 
 
-def model(method, mode="correct"):
+def model(method, mode="correct", **options):
     torch.manual_seed(0)
-    return bottlenecks.Bottleneck(mode, method, 0.5, 16, 4, 8)
+    return bottlenecks.Bottleneck(mode, method, 0.5, 16, 4, 8, **options)
 
 
 def test_the_bounds_are_those_of_the_library():
@@ -136,6 +137,35 @@ def test_q_learns_through_noise_on_its_inputs():
     expected = learn(x + bottlenecks.JITTER * jitter, z) - learn(x, z)
     assert abs(expected.item()) > 1e-3
     torch.testing.assert_close(through - without, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("method", ["club", "vclub", "none"])
+def test_the_recipe_learns_from_noisy_digits_and_is_tested_with_clean_ones(method, digits):
+    torch.manual_seed(1)
+    pixels, labels = torch.full((12, 784), 100, dtype=torch.uint8), torch.arange(12) % 10
+    given = pixels, labels, torch.randn(12, 4), torch.rand(12), torch.randn(12, 784)
+    noisy = model(method, "recipe", noise=0.4)(*given)
+    # The same on pixels that have the noise already.
+    x = bottlenecks.scale_pixels(pixels) + 0.4 * given[-1]
+    plain = model(method)
+    expected = plain(127.5 * (x + 1), *given[1:4])
+    torch.testing.assert_close(noisy[0], expected[0], rtol=1e-4, atol=1e-4)
+    # A test has none: averaged weights are those of the beginning, whatever the mode.
+    lane, other = (
+        lanes.Lane(CONFIG, runs("none", mode=mode), digits, 1) for mode in ("correct", "recipe")
+    )
+    lane.test()
+    other.test()
+    assert torch.equal(lane.found["curve"][0], other.found["curve"][0])
+    assert len(next(other.blocks(0))) == len(next(lane.blocks(0))) + 1
+    assert (lane.model.noise, other.model.noise) == (0.0, CONFIG.noise)
+
+
+def test_the_noise_of_the_recipe_makes_other_cells_of_the_recipe_alone():
+    for mode in ("as-published", "correct", "recipe"):
+        cell = Cell(mode, "mnist", "club", 0)
+        one, other = (replace(CONFIG, noise=v).settings_of(cell) for v in (0.1, 0.2))
+        assert (one == other) == (mode != "recipe")
 
 
 def test_the_estimator_has_a_rate_of_its_own():
@@ -260,10 +290,11 @@ def test_beta_is_chosen_without_the_test_digits(digits, monkeypatch):
     cells = [run.cell for run in runs("none", "club", seeds=(0, 1))]
     cells += [run.cell for run in runs("club", mode="as-published", seeds=(0,))]
     scans = ib.scan_betas(replace(CONFIG, scan_epochs=4, scan_seeds=2), cells, digits)
-    assert list(scans) == ["club"]
-    assert scans["club"][1e-4] == 2.5
-    assert scans["club"][1e-3] == 2.25
-    betas = [ib.choose_beta(cell, scans.get(cell.method, {})) for cell in cells]
+    assert list(scans) == [("correct", "club")]
+    scan = scans["correct", "club"]
+    assert scan[1e-4] == 2.5
+    assert scan[1e-3] == 2.25
+    betas = [ib.choose_beta(c, scans.get((c.mode, c.method), {})) for c in cells]
     assert betas == [0.0, 0.0, 1e-3, 1e-3, 1e-3]
     ((given, epochs),) = seen
     assert epochs == 4
@@ -275,7 +306,7 @@ def test_with_one_beta_nothing_is_scanned(digits, monkeypatch):
     monkeypatch.setattr(ib, "train", None)
     (cell,) = (run.cell for run in runs("club", seeds=(0,)))
     scans = ib.scan_betas(replace(CONFIG, betas=(0.5,)), [cell], digits)
-    assert ib.choose_beta(cell, scans["club"]) == 0.5
+    assert ib.choose_beta(cell, scans["correct", "club"]) == 0.5
 
 
 @pytest.mark.parametrize("holdout", [0, 160])
@@ -288,7 +319,8 @@ def test_published_cells_are_those_whose_code_was_public():
     cells = EXPERIMENTS["information-bottleneck"].cells(CONFIG)
     published = {cell.method for cell in cells if cell.mode == "as-published"}
     assert published == {"club", "club_sample", "vclub", "vclub_sample"}
-    assert len({cell.method for cell in cells if cell.mode == "correct"}) == 10
+    for mode in ("correct", "recipe"):
+        assert len({cell.method for cell in cells if cell.mode == mode}) == 10
 
 
 def test_quick_through_the_command(digits, tmp_path, run_quick):
@@ -302,7 +334,7 @@ def test_quick_through_the_command(digits, tmp_path, run_quick):
     folder, shown = run_quick("information-bottleneck")
     summary = json.loads((folder / "summary.json").read_text())
     seen = {(e["mode"], e["method"], e["metric"]) for e in summary}
-    assert len(seen) == (10 + 4) * 2
+    assert len(seen) == (10 + 10 + 4) * 2
     assert {e["task"] for e in summary} == {"mnist"}
     (club,) = (
         e

@@ -123,15 +123,14 @@ def test_classes_of_cifar_and_stl_are_aligned():
 def test_on_a_gpu_the_kernel_of_batch_norm_gives_what_torch_does(split, monkeypatch):
     torch.manual_seed(0)
     for widths in ((64, 64, 64), (96, 192, 192)):
-        net = Encoder(widths, 0.0, 0.0, split, bf16=True).cuda()
+        net = Encoder(widths, 0.0, 0.0, split).cuda()
         x = torch.randn(32, 3, 28, 28, device="cuda").contiguous(memory_format=torch.channels_last)
-        z, *one = _gradients(net, x)
+        one = _gradients(net, x)
         with monkeypatch.context() as patch:
             patch.setattr(encoders, "find_spec", lambda _: None)
-            other_z, *other = _gradients(net, x)
-        torch.testing.assert_close(z, other_z, rtol=0.05, atol=0.02)
+            other = _gradients(net, x)
         for a, b in zip(one, other, strict=True):
-            assert torch.nn.functional.cosine_similarity(a.flatten(), b.flatten(), 0) > 0.99
+            assert (a - b).norm() < 0.01 * b.norm()
 
 
 def _gradients(net, x):

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from mibounds import functional
 from mibounds.conditionals import diagonal
 from mibounds.estimators import CLUB, MINE, NWJ, CLUBSample, InfoNCE
-from mibounds.experiments.interfaces import Config
+from mibounds.experiments.interfaces import Cell, Config
 from mibounds.experiments.trainings import cycle
 from mibounds.nn import MLP
 
@@ -51,6 +51,7 @@ class BottleneckConfig(Config):
         hidden: units of the encoder's hidden layers.
         width: columns of z.
         scale: of p(z|x), softplus of rho within ±1.1 if clipped, softplus(rho - 5) if shifted.
+        noise: deviation of the noise on pixels between -1 and 1 from which the recipe learns.
         estimator_hidden: hidden units of critics and of the variational conditional.
         estimator_rate: their rate, in terms of that of the encoder.
         digits: how many training and test digits to use; 0 for all.
@@ -70,9 +71,15 @@ class BottleneckConfig(Config):
     hidden: int = 1024
     width: int = 256
     scale: Scale = "clipped"
+    noise: float = 0.6
     estimator_hidden: int = 256
     estimator_rate: float = 10.0
     digits: int = 0
+
+    def settings_of(self, cell: Cell) -> dict[str, Any]:
+        """The noise is one of the recipe alone."""
+        settings = super().settings_of(cell)
+        return {k: v for k, v in settings.items() if k != "noise" or cell.mode == "recipe"}
 
     def __post_init__(self) -> None:
         if not self.betas:
@@ -107,7 +114,7 @@ class Bottleneck(nn.Module):
     """Encoder, classifier, and the bound on I(x; z).
 
     Args:
-        mode: "as-published" or "correct".
+        mode: "as-published", "correct" or "recipe".
         method: which bound.
         beta: its weight.
         hidden: units of each of the encoder's two hidden layers.
@@ -116,6 +123,8 @@ class Bottleneck(nn.Module):
         scale: of p(z|x); "clipped" for softplus of rho within ±1.1, which stays between 0.29 and
             1.39 (the authors' code), "shifted" for softplus(rho - 5), which begins small (Alemi et
             al.).
+        noise: deviation of the noise on pixels between -1 and 1 from which it learns; what z
+            compresses is then a noisy digit.
 
     Example:
         >>> p = Bottleneck("correct", "club", 1e-3, 8, 4, 4).encode(torch.randn(5, 784))
@@ -134,9 +143,11 @@ class Bottleneck(nn.Module):
         width: int,
         estimator_hidden: int,
         scale: Scale = "clipped",
+        noise: float = 0.0,
     ):
         super().__init__()
         self.published, self.method, self.scale = mode == "as-published", method, scale
+        self.noise = noise
         self.register_buffer("beta", torch.tensor(beta))
         self.encoder = MLP(PIXELS, (hidden, hidden), 2 * width)
         self.decoder = nn.Linear(width, CLASSES)
@@ -166,6 +177,8 @@ class Bottleneck(nn.Module):
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Loss of a step, the cross-entropy in it, and the buffers after it."""
         x = scale_pixels(x)
+        if self.noise and jitter is not None:
+            x, jitter = x + self.noise * jitter, None
         mean, scale = self.code(self.encoder(x))
         z = torch.addcmul(mean, scale, noise)
         entropy = F.cross_entropy(self.decoder(z), labels)

@@ -137,7 +137,8 @@ class Lane:
     def __init__(self, config: BottleneckConfig, runs: Sequence[Run], digits: Digits, epochs: int):
         self.config, self.runs, self.digits = config, runs, digits
         self.device = digits.x.device
-        published = runs[0].cell.mode == "as-published"
+        mode, method = runs[0].cell.mode, runs[0].cell.method
+        published = mode == "as-published"
         self.batch_size = config.batch_size * (2 if published else 1)
         decay = config.decay if not published else 0.99
         self.steps = len(digits.x) // self.batch_size
@@ -150,7 +151,8 @@ class Lane:
                 torch.manual_seed(run.cell.seed)
                 sizes = config.hidden, config.width, config.estimator_hidden
                 scale = "clipped" if published else config.scale
-                model = Bottleneck(run.cell.mode, run.cell.method, run.beta, *sizes, scale)
+                noise = config.noise if mode == "recipe" else 0.0
+                model = Bottleneck(mode, method, run.beta, *sizes, scale, noise)
                 models.append(model.to(self.device))
         self.model = models[0]
         self.training = Training(
@@ -161,7 +163,7 @@ class Lane:
             average=config.average,
             estimator_rate=1.0 if published else config.estimator_rate,
         )
-        self.jittered = runs[0].cell.method in VARIATIONAL
+        self.jittered = mode == "recipe" or method in VARIATIONAL
         self.points = sorted({min(p, epochs) for p in POINTS})
         self.found: dict[str, list[Tensor]] = {"curve": [], "x_lower": [], "x_upper": [], "y": []}
         self.stream = torch.cuda.Stream() if self.device.type == "cuda" else None
