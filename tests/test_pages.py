@@ -6,7 +6,9 @@ import shlex
 import subprocess
 import sys
 from collections import defaultdict
+from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from types import SimpleNamespace
 
 import pytest
@@ -65,6 +67,42 @@ def test_the_best_estimator_is_within_twice_the_floor():
     ratios = {row[0]: float(row[3]) for row in rows if row[0] != "task" and row[4]}
     assert len(ratios) == 10
     assert max(ratios.values()) <= 2
+
+
+def test_the_bottleneck():
+    folder = RESULTS / "information-bottleneck"
+    summary = json.loads((folder / "summary.json").read_text())
+    found = {(e["mode"], e["method"], e["metric"]): e for e in summary}
+    rows = [cells(line) for line in lines_of("bottleneck.md")]
+    assert [row[:2] for row in rows[1:]] == [list(k[:2]) for k in found if k[2] == "error"]
+    for mode, method, *texts, paper in rows[1:]:
+        for metric, text in zip(("error", "error_oracle"), texts, strict=True):
+            each = found[mode, method, metric]
+            assert text == f"{each['mean']:.2f} ± {each['sd']:.2f}"
+            assert each["seeds"] == 3
+        assert paper == ("" if each["paper"] is None else f"{each['paper']:.2f}")
+    # And what the page says of the codes, at the end of a training.
+    lines = map(json.loads, (folder / "rows.jsonl").read_text().splitlines())
+    changes, gaps = [], []
+    for cell, values in ((r["cell"], {v["metric"]: v["value"] for v in r["rows"]}) for r in lines):
+        kind = cell["mode"], cell["method"]
+        late = values["curve"][100:]
+        changes += [abs(b - a) for a, b in pairwise(late)]
+        gaps.append(fmean(late) - min(values["curve"]))
+        if kind == ("correct", "none"):
+            assert values["x_upper"][-1] > 1000
+            assert values["x_lower"][-1] > 7.59
+        elif cell["method"].startswith("vclub") and cell["mode"] == "as-published":
+            assert values["x_upper"][-1] > 100
+            assert values["x_lower"][-1] > 7.59
+        elif cell["mode"] == "as-published":
+            assert values["x_upper"][-1] < 3
+        elif cell["mode"] == "correct":
+            assert 2.6 < values["x_lower"][-1] < values["x_upper"][-1] < 5.5
+            assert 2.15 < values["y"][-1] < 2.25
+    page = (ROOT / "docs" / "bottleneck.md").read_text()
+    assert f"by {fmean(changes):.2f} points in the mean" in page
+    assert f"200 epochs lies {fmean(gaps):.2f} points below" in page
 
 
 def test_figures_are_there():

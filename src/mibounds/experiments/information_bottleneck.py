@@ -36,7 +36,7 @@ CORRECT = ("none", "nwj", "mine", "infonce", "vub", "l1out", "club", "club_sampl
            "vclub", "vclub_sample")  # fmt: skip
 AS_PUBLISHED = ("club", "club_sample", "vclub", "vclub_sample")  # of the others no code was public
 PUBLISHED = 1e-3  # beta of the authors' code
-TICKS = (1, 1.1, 1.2, 1.3, 1.5, 2, 3, 5, 10, 20, 50, 100)  # of an error, in percent
+TICKS = (1, 1.2, 1.5, 2, 3, 5, 10, 20, 50)  # of an error, in percent
 Kind = tuple[str, str]  # mode and method, for which a beta is chosen
 
 _PAPER = {
