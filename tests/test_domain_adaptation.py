@@ -367,7 +367,7 @@ def test_cells_and_published_numbers():
 
 def test_the_oracle_picks_by_labels_of_the_target(sets, monkeypatch):
     found = {"picking": [10.0, 60.0, 50.0], "curve": [1.0, 55.0, 70.0], "source_curve": [0.0] * 3,
-             "curve_as_trained": [1.0, 2.0, 3.0], "steps": [0, 1, 2], "mi": [0.0],
+             "as_trained": [3.0], "steps": [0, 1, 2], "mi": [0.0],
              "mi_steps": [0]}  # fmt: skip
     monkeypatch.setattr(Course, "run", lambda course: found)
     experiment = EXPERIMENTS["domain-adaptation"]

@@ -278,7 +278,8 @@ class Course:
         self._keep("steps", step)
         given = target.test_images, target.test_labels, True
         self._keep("curve", self.accuracy(*given))
-        self._keep("curve_as_trained", self.accuracy(*given, as_trained=True))
+        if self.done == self.blocks:
+            self._keep("as_trained", self.accuracy(*given, as_trained=True))
         self._keep("picking", self.accuracy(target.images[rows], target.labels[rows], True))
         images, labels = source.test_images[:VALIDATION], source.test_labels[:VALIDATION]
         self._keep("source_curve", self.accuracy(images, labels, False))

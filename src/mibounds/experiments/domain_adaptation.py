@@ -146,7 +146,7 @@ class DomainAdaptation(Experiment[DomainAdaptationConfig]):
         values: dict[str, Any] = {
             "accuracy": found["curve"][-1],
             "accuracy_oracle": found["curve"][picked],
-            "accuracy_as_trained": found["curve_as_trained"][-1],
+            "accuracy_as_trained": found["as_trained"][-1],
             **{name: _short(found[name]) for name in ("curve", "source_curve")},
             **{name: found[name] for name in ("steps", "mi", "mi_steps")},
             **{name: found[name] for name in found if name.startswith("plane")},
