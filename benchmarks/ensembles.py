@@ -225,7 +225,7 @@ def accept(rows: list[dict], agreements: dict[str, dict], device: str) -> list[d
 
 def main() -> None:
     """Run it."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--device", choices=["cpu", "cuda"], required=True)
     parser.add_argument("--methods", nargs="+", choices=list(mb.ESTIMATORS))
     parser.add_argument("--quick", action="store_true", help="a few seconds, to see it run")

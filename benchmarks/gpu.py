@@ -103,7 +103,7 @@ def critic_row(n: int, hidden: int, d: int = 20) -> dict:
 
 def main() -> None:
     """Run it."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("results/bench"))
     args = parser.parse_args()
     if not torch.cuda.is_available():

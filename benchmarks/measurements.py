@@ -4,7 +4,7 @@ import json
 import multiprocessing
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -16,7 +16,7 @@ Clock = Callable[[], float]
 
 
 def time_in_turns(
-    calls: dict[str, Callable[[], object]],
+    calls: Mapping[str, Callable[[], object]],
     seconds: float,
     rounds: int = 3,
     patience: float = 2.0,

@@ -40,7 +40,7 @@ SIZES = (64, 512, 1024, 2048, 4096)
 
 def theirs(name: str) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor]]:
     """The estimator of torch-mist, and its value."""
-    from torch_mist import estimators
+    from torch_mist import estimators  # pyright: ignore[reportMissingImports]
 
     options: dict[str, Any] = {"x_dim": DIM, "y_dim": DIM, "hidden_dims": [HIDDEN]}
     if name in ("nwj", "infonce"):  # all others, and all, are the negatives of mibounds too
@@ -89,7 +89,7 @@ def measure(name: str, n: int, seconds: float) -> dict[str, Any]:
 
 def main() -> None:
     """Run it."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--memory", type=float, default=10, help="most GiB a step may take")
     parser.add_argument("--seconds", type=float, default=1.0, help="for each measurement")
     parser.add_argument("--quick", action="store_true", help="the smallest size, as a check")

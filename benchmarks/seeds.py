@@ -46,7 +46,7 @@ def one_at_a_time(mode: str, method: str, steps: int) -> float:
 
 def main() -> None:
     """Run it."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3, help="turns of each; the best counts")
     parser.add_argument("--out", type=Path, default=Path("results/bench"))

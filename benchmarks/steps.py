@@ -527,7 +527,7 @@ def processor() -> str:
 
 def main() -> None:
     """Run it."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--limit", type=float, default=10, help="most seconds a step may take")
     parser.add_argument("--memory", type=float, default=8, help="most GiB the naive form may take")

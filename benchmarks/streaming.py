@@ -141,7 +141,7 @@ def stop(number: int, frame: object) -> None:
 
 def main() -> None:
     """Run it."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--steps", type=int, default=500, help="of the fit")
     parser.add_argument("--quick", action="store_true", help="few rows and steps, as a check")

@@ -91,7 +91,7 @@ def methods_of(name: str) -> list[str]:
 
 def main() -> None:
     """Measure, print, and write results/bench/trainings_DEVICE.json."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--device", default=pick_device("auto"), choices=["cpu", "cuda"])
     parser.add_argument("--methods", nargs="*", help="some of them; all if left out")
     parser.add_argument("--quick", action="store_true", help="tiny networks, for a test")

@@ -127,7 +127,7 @@ def test_on_a_gpu_the_kernel_of_batch_norm_gives_what_torch_does(split, monkeypa
         x = torch.randn(32, 3, 28, 28, device="cuda").contiguous(memory_format=torch.channels_last)
         one = _gradients(net, x)
         with monkeypatch.context() as patch:
-            patch.setattr(encoders, "find_spec", lambda _: None)
+            patch.setattr(encoders, "triton_builds", lambda: False)
             other = _gradients(net, x)
         for a, b in zip(one, other, strict=True):
             assert (a - b).norm() < 0.01 * b.norm()

@@ -3,10 +3,14 @@
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 import pytest
 import torch
+
+from mibounds import compilers
 
 PROGRAM = """
 import sys, torch
@@ -68,3 +72,19 @@ def test_kernels_give_the_value_and_gradients_of_the_equation():
         check=False,
     )
     assert result.stdout.strip() == "same", result.stderr
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_where_triton_cannot_build_torch_takes_over(installed, monkeypatch):
+    module = SimpleNamespace(concat_scores=fail) if installed else None
+    monkeypatch.setattr(compilers, "find_spec", lambda _: "a spec" if installed else None)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setitem(sys.modules, "mibounds.gpu_kernels", module)
+    monkeypatch.setattr(torch, "ones", lambda *size, device: torch.zeros(size))
+    warned = pytest.warns(UserWarning, match="no compiler; install a C compiler")
+    with warned if installed else nullcontext():
+        assert not compilers.triton_builds.__wrapped__()
+
+
+def fail(*_):
+    raise RuntimeError("no compiler")

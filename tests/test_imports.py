@@ -14,9 +14,9 @@ SOURCE = ROOT / "src" / "mibounds"
 
 # Imports go downwards: from a line to the lines above it, or within a line to what is named in it.
 ORDER = [
-    {"distributed", "sums", "plots", "eager", "recordings"},
+    {"distributed", "sums", "plots", "eager", "recordings", "gpu_kernels"},
     {"commands", "files", "formats", "terminal"},
-    {"samples", "nn", "pairs", "gpu_kernels", "columns", "tables", "estimates"},
+    {"samples", "nn", "pairs", "compilers", "columns", "tables", "estimates"},
     {"conditionals", "critics", "families", "bounds", "tasks", "classical", "report"},
     {"datasets"},
     {"densities", "copulas"},

@@ -10,13 +10,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cache
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch._C._functorch import is_batchedtensor
 
+from mibounds.compilers import triton_builds
 from mibounds.distributed import Batch
 from mibounds.nn import MLP, Hidden, Standardizer, check_size, hidden_widths, observe
 from mibounds.pairs import Pairs
@@ -330,7 +330,7 @@ def _concat_scores(
 @cache
 def _fused_concat(cuda: bool) -> Callable[..., Tensor]:
     """As `_concat_scores`, without the tensor of all hidden units: by Triton or by the compiler."""
-    if cuda and find_spec("triton") is not None:
+    if cuda and triton_builds():
         from mibounds.gpu_kernels import concat_scores
 
         return concat_scores

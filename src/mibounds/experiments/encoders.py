@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from mibounds.compilers import triton_builds
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -66,7 +67,7 @@ class BatchNorm(nn.Module):
         return self._normalise(x)
 
     def _normalise(self, x: Tensor) -> Tensor:
-        if x.is_cuda and find_spec("triton") is not None:
+        if x.is_cuda and triton_builds():
             from mibounds.experiments.norm_kernel import normalise
 
             return normalise(x, self.weight, self.bias, EPS, self.slope)

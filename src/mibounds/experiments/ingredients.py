@@ -1,9 +1,9 @@
 """What goes into a domain adaptation: the settings of each mode, and what can be left out.
 
 `as-published` has the settings of the authors' code, errors included; `correct` those of the paper,
-by its equations; `recipe` adds what later work did, one setting for all digits, and a larger network
-for objects, as Shu et al. 2018 have it. A flag that is
-given replaces the setting of its name in all modes; one that is left out is what the mode says.
+by its equations; `recipe` adds what later work did, one setting for all digits, and a larger
+network for objects, as Shu et al. 2018 have it. A flag that is given replaces the setting of its
+name in all modes; one that is left out is what the mode says.
 
 A method of the recipe with an ending, such as "club_sample-without-teacher", is the same method
 with one ingredient changed (`ABLATIONS`).

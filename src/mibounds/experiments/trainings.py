@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
+from mibounds.compilers import triton_builds
 from mibounds.stacks import Stack, take_adam_step
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Training(Stack):
 @cache
 def find_adam_step(device: torch.device) -> Callable[..., None]:
     """`take_adam_step`, on a GPU in one sweep over memory where there is Triton."""
-    if device.type == "cuda" and find_spec("triton") is not None:
+    if device.type == "cuda" and triton_builds():
         from mibounds.experiments.adam_kernel import take_adam_step as fused
 
         return fused
