@@ -130,6 +130,11 @@ def test_a_share_of_the_images_is_inverted(domains):
         torch.testing.assert_close(c._images(given, 0), (1 - 2 * share) * x)
     signs = some.draw(0)["signs"]
     assert set(signs.unique().tolist()) == {-1.0, 1.0}
+    apart = course(domains, "source", "recipe", warp=0.0, inversion=0.5, inverted="channels")
+    given = {k: v[0] for k, v in apart.draw(0).items()}
+    torch.testing.assert_close(apart._images(given, 0).abs(), x.abs())
+    changed = (given["signs"][0] < 0).sum(2)  # channels of an image
+    assert set(changed.unique().tolist()) >= {0, 1, 2}
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

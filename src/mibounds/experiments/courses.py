@@ -201,7 +201,8 @@ class Course:
             noise = torch.randn(*shape, 2, 2, generator=g, device=self.device)
             drawn["matrices"] = torch.eye(2, device=self.device) + s.warp * noise
         if s.inversion:
-            draws = torch.rand(*shape, 1, 1, 1, generator=g, device=self.device)
+            channels = 3 if s.inverted == "channels" else 1
+            draws = torch.rand(*shape, channels, 1, 1, generator=g, device=self.device)
             drawn["signs"] = 1.0 - 2.0 * (draws < s.inversion)
         return drawn
 

@@ -30,6 +30,7 @@ Statistics = Literal["joined", "split"]
 Tested = Literal["joined", "split", "batch"]
 Schedule = Literal["constant", "ramp"]
 Rates = Literal["constant", "cosine"]
+Inverted = Literal["images", "channels"]
 Encoders = Literal["content", "domain", "both"]
 Direction = Literal["forward", "backward", "both"]
 Family = Literal["gaussian", "unit", "low-rank", "mixture", "student", "published"]
@@ -54,6 +55,7 @@ class Settings:
     shift: int = 0
     warp: float = 0.0
     inversion: float = 0.0
+    inverted: Inverted = "images"
     batch_size: int = 64
     lr: float = 1e-3
     rates: Rates = "constant"
@@ -149,7 +151,8 @@ class DomainAdaptationConfig(Config):
         reduction: how STL-10 is made smaller, by means of 3x3 pixels or by picking the middle one.
         shift: pixels by which images are moved at random; objects are then flipped too.
         warp: deviation of the random part of the matrices that turn, stretch and shear images.
-        inversion: share of images whose normalised pixels change their sign.
+        inversion: share of images, or of their channels, whose normalised pixels change sign.
+        inverted: whether images are so changed as a whole, or each of their channels by itself.
         batch_size: images of each domain a step.
         lr: rate of Adam, whose beta1 is 0.5.
         rates: constant rates, or falling to zero along a cosine.
@@ -193,6 +196,7 @@ class DomainAdaptationConfig(Config):
     shift: int | None = None
     warp: float | None = None
     inversion: float | None = None
+    inverted: Inverted | None = None
     batch_size: int | None = None
     lr: float | None = None
     rates: Rates | None = None
