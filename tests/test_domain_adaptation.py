@@ -12,10 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from mibounds.experiments import EXPERIMENTS, Cell, courses
 from mibounds.experiments.courses import Course, project
 from mibounds.experiments.domain_adaptation import _same_every_time
-from mibounds.experiments.domains import (
-    TASKS,
-    Domain,
-)
+from mibounds.experiments.domains import TASKS, Domain, enlarge
 from mibounds.experiments.ingredients import (
     ABLATIONS,
     METHODS,
@@ -135,6 +132,23 @@ def test_a_share_of_the_images_is_inverted(domains):
     torch.testing.assert_close(apart._images(given, 0).abs(), x.abs())
     changed = (given["signs"][0] < 0).sum(2)  # channels of an image
     assert set(changed.unique().tolist()) >= {0, 1, 2}
+
+
+def test_backgrounds_are_smooth_and_apart_for_each_image_and_view(domains):
+    plain, other = (
+        course(domains, "source", "recipe", warp=0.0, background=share) for share in (0.0, 0.5)
+    )
+    x = plain._images({k: v[0] for k, v in plain.draw(0).items()}, 0)
+    given = {k: v[0] for k, v in other.draw(0).items()}
+    added = other._images(given, 0) - x
+    noise = torch.cat([*given["backgrounds"][0]])
+    torch.testing.assert_close(added, enlarge(noise, x.shape[-1]), rtol=1e-4, atol=1e-4)
+    assert 0.45 < noise.std() < 0.55
+    smooth = enlarge(noise, 28)
+    steps = (smooth[..., 1:] - smooth[..., :-1]).square().mean()
+    assert steps < 0.3 * smooth.square().mean()  # neighbours differ less than strangers
+    assert not torch.allclose(added[0], added[1])
+    assert not torch.equal(given["backgrounds"][0], given["backgrounds"][1])
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -347,6 +361,7 @@ def test_settings_are_those_of_the_mode_unless_a_flag_is_given():
         ({"steps": -1}, "--steps of at least 0 but got -1"),
         ({"warp": -0.1}, "--warp of at least 0 but got -0.1"),
         ({"inversion": -0.5}, "--inversion of at least 0 but got -0.5"),
+        ({"background": -1.0}, "--background of at least 0 but got -1.0"),
         ({"batch_size": 1}, "--batch-size of at least 2 but got 1"),
     ],
 )

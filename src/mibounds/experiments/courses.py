@@ -23,7 +23,14 @@ from torch import Tensor, nn
 
 from mibounds.estimation import estimate
 from mibounds.experiments.adaptations import BETAS, Batch, make_adaptation
-from mibounds.experiments.domains import TASKS, Domain, Normaliser, take_images, warp_images
+from mibounds.experiments.domains import (
+    TASKS,
+    Domain,
+    Normaliser,
+    enlarge,
+    take_images,
+    warp_images,
+)
 from mibounds.experiments.encoders import Encoder, collecting, forget_statistics
 from mibounds.experiments.ingredients import (
     DomainAdaptationConfig,
@@ -43,6 +50,7 @@ TEST_BATCH = 500
 VALIDATION = 2000  # target training images by whose labels the oracle picks; as many of the source
 MEASURED = 1500  # held-out images of each domain by which mutual information is measured
 MEASURES = 4  # how often that is done
+SMOOTH = 8  # random colours a side, from which a background is made
 DONE = "blocks done"  # where a state keeps their number
 
 
@@ -135,7 +143,11 @@ class Course:
             if "matrices" in given:
                 images = warp_images(images, given["matrices"][view, i])
             x = self.normalisers[i](images)
-            parts.append(x * given["signs"][view, i] if "signs" in given else x)
+            if "signs" in given:
+                x = x * given["signs"][view, i]
+            if "backgrounds" in given:
+                x = x + enlarge(given["backgrounds"][view, i], x.shape[-1])
+            parts.append(x)
         return torch.cat(parts).contiguous(memory_format=torch.channels_last)
 
     def update(self, loss: Tensor, names: Sequence[str], rate: Tensor) -> None:
@@ -204,6 +216,10 @@ class Course:
             channels = 3 if s.inverted == "channels" else 1
             draws = torch.rand(*shape, channels, 1, 1, generator=g, device=self.device)
             drawn["signs"] = 1.0 - 2.0 * (draws < s.inversion)
+        if s.background:
+            sizes = *shape, 3, SMOOTH, SMOOTH
+            noise = torch.randn(sizes, generator=g, device=self.device)
+            drawn["backgrounds"] = s.background * noise
         return drawn
 
     def take_block(self) -> None:

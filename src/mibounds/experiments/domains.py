@@ -170,7 +170,7 @@ def shape_images(images: np.ndarray, side: int, reduction: Reduction = "means") 
         return images[:, edge : edge + side, edge : edge + side]
     if now < side:
         pixels = torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2).float()
-        larger = F.interpolate(pixels, size=(side, side), mode="bilinear", align_corners=False)
+        larger = enlarge(pixels, side, "bilinear")
         return larger.round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).numpy()
     return images
 
@@ -258,6 +258,18 @@ def warp_images(
     grid = F.affine_grid(F.pad(matrices, (0, 1)), list(x.shape), align_corners=False)
     warped = F.grid_sample(x, grid, padding_mode="border", align_corners=False)
     return warped.permute(0, 2, 3, 1)
+
+
+def enlarge(
+    x: Float[Tensor, "b c h w"], side: int, mode: Literal["bilinear", "bicubic"] = "bicubic"
+) -> Float[Tensor, "b c s s"]:
+    """Images of a larger side, by interpolation.
+
+    Example:
+        >>> enlarge(torch.ones(1, 3, 8, 8), 28).shape
+        torch.Size([1, 3, 28, 28])
+    """
+    return F.interpolate(x, size=(side, side), mode=mode, align_corners=False)
 
 
 class Normaliser:

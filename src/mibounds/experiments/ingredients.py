@@ -56,6 +56,7 @@ class Settings:
     warp: float = 0.0
     inversion: float = 0.0
     inverted: Inverted = "images"
+    background: float = 0.0
     batch_size: int = 64
     lr: float = 1e-3
     rates: Rates = "constant"
@@ -153,6 +154,7 @@ class DomainAdaptationConfig(Config):
         warp: deviation of the random part of the matrices that turn, stretch and shear images.
         inversion: share of images, or of their channels, whose normalised pixels change sign.
         inverted: whether images are so changed as a whole, or each of their channels by itself.
+        background: deviation of smooth random colours that are added to normalised images.
         batch_size: images of each domain a step.
         lr: rate of Adam, whose beta1 is 0.5.
         rates: constant rates, or falling to zero along a cosine.
@@ -197,6 +199,7 @@ class DomainAdaptationConfig(Config):
     warp: float | None = None
     inversion: float | None = None
     inverted: Inverted | None = None
+    background: float | None = None
     batch_size: int | None = None
     lr: float | None = None
     rates: Rates | None = None
@@ -235,7 +238,7 @@ class DomainAdaptationConfig(Config):
                 "give --widths 64 64 64."
             )
         for name, least in (("steps", 0), ("points", 1), ("batch_size", 2), ("shift", 0),
-                            ("warp", 0), ("inversion", 0)):  # fmt: skip
+                            ("warp", 0), ("inversion", 0), ("background", 0)):  # fmt: skip
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ValueError(
