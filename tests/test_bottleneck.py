@@ -161,6 +161,23 @@ def test_the_recipe_learns_from_noisy_digits_and_is_tested_with_clean_ones(metho
     assert (lane.model.noise, other.model.noise) == (0.0, CONFIG.noise)
 
 
+@pytest.mark.parametrize("method", ["club", "mine", "vclub"])
+def test_the_recipe_without_its_noise_is_correct(method, digits):
+    config = replace(CONFIG, noise=0.0)
+    outcomes = [
+        ib.train(config, runs(method, mode=mode), digits, 3) for mode in ("correct", "recipe")
+    ]
+    assert outcomes[0] == outcomes[1]
+    with_noise = ib.train(CONFIG, runs(method, mode="recipe"), digits, 3)
+    assert with_noise != outcomes[1]
+
+
+@pytest.mark.parametrize("noise", [-0.1, math.nan])
+def test_a_negative_noise_is_refused(noise):
+    with pytest.raises(ValueError, match=f"--noise of at least 0 but got {noise}; leave it out"):
+        replace(CONFIG, noise=noise)
+
+
 def test_the_noise_of_the_recipe_makes_other_cells_of_the_recipe_alone():
     for mode in ("as-published", "correct", "recipe"):
         cell = Cell(mode, "mnist", "club", 0)

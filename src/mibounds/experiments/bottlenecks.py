@@ -84,6 +84,11 @@ class BottleneckConfig(Config):
     def __post_init__(self) -> None:
         if not self.betas:
             raise ValueError("Expected --betas with a number but got none; give --betas 0.001.")
+        if not self.noise >= 0:
+            raise ValueError(
+                f"Expected --noise of at least 0 but got {self.noise}; leave it out for that of "
+                "the recipe."
+            )
         for name in (
             "epochs",
             "scan_epochs",
@@ -177,7 +182,8 @@ class Bottleneck(nn.Module):
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Loss of a step, the cross-entropy in it, and the buffers after it."""
         x = scale_pixels(x)
-        if self.noise and jitter is not None:
+        if self.noise:
+            assert jitter is not None
             x, jitter = x + self.noise * jitter, None
         mean, scale = self.code(self.encoder(x))
         z = torch.addcmul(mean, scale, noise)

@@ -92,9 +92,8 @@ class Course:
         self.captured = False
         self.blocks = -(-self.steps // BLOCK)
         self.done = 0  # blocks
-        self.collected: tuple[int, str, bool | None] | None = (
-            None  # whose batch statistics are in use
-        )
+        # Whose batch statistics are in use.
+        self.collected: tuple[int, str, bool | None] | None = None
         self.found: dict[str, list[Any]] = {}
 
     def _tables(self) -> dict[str, Tensor]:

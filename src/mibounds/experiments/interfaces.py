@@ -32,7 +32,7 @@ class Config:
 
     Attributes:
         mode: as-published with the errors of the authors' code, correct by the equations, recipe
-            with what later work adds, where there is one; both for all of them.
+            with additions beyond the paper, where there is one; both for all of them.
         tasks: some of the tasks; all if left out.
         methods: some of the methods; all if left out.
         seeds: number of seeds, which are 0, 1, 2, ...

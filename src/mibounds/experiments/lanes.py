@@ -145,13 +145,13 @@ class Lane:
         rates = [
             config.lr * decay ** (epoch // 2) for epoch in range(epochs) for _ in range(self.steps)
         ]
+        noise = config.noise if mode == "recipe" else 0.0
         models = []
         with torch.random.fork_rng(devices=[]):
             for run in runs:
                 torch.manual_seed(run.cell.seed)
                 sizes = config.hidden, config.width, config.estimator_hidden
                 scale = "clipped" if published else config.scale
-                noise = config.noise if mode == "recipe" else 0.0
                 model = Bottleneck(mode, method, run.beta, *sizes, scale, noise)
                 models.append(model.to(self.device))
         self.model = models[0]
@@ -163,7 +163,7 @@ class Lane:
             average=config.average,
             estimator_rate=1.0 if published else config.estimator_rate,
         )
-        self.jittered = mode == "recipe" or method in VARIATIONAL
+        self.jittered = noise > 0 or method in VARIATIONAL
         self.points = sorted({min(p, epochs) for p in POINTS})
         self.found: dict[str, list[Tensor]] = {"curve": [], "x_lower": [], "x_upper": [], "y": []}
         self.stream = torch.cuda.Stream() if self.device.type == "cuda" else None
