@@ -317,6 +317,11 @@ def test_schedules(domains):
     flat = course(domains, mi_weight=0.2, steps=10)
     assert (flat.tables["mi_weight"] == flat.tables["mi_weight"][0]).all()
     assert flat.tables["ramp"][0] == 0
+    assert (flat.tables["warmth"] == 1).all()
+    late = course(domains, warm_up=0.5, steps=10).tables["warmth"]
+    assert 0 < late[0] < 0.01
+    assert (late[:5].diff() > 0).all()
+    assert (late[5:] == 1).all()
 
 
 @pytest.mark.parametrize("method", ["source", "club_sample", "dann"])

@@ -55,6 +55,7 @@ class Batch:
         again: the same images augmented once more, for a teacher; x where none is needed.
         ramp: how strong the reversed gradient is by now, from 0 to 1.
         mi_weight: weight of the mutual information by now.
+        warmth: from 0 to 1, share of their weights that terms of the target have by now.
     """
 
     x: Float[Tensor, "n 3 h w"]
@@ -62,6 +63,7 @@ class Batch:
     again: Float[Tensor, "n 3 h w"]
     ramp: Float[Tensor, ""]
     mi_weight: Float[Tensor, ""]
+    warmth: Float[Tensor, ""]
 
 
 Phase = tuple[Tensor, Sequence[str]]  # a loss, and the networks that are to make it smaller
@@ -156,17 +158,19 @@ class Adaptation:
             total = total + s.entropy * objectives.conditional_entropy(target)
         if s.balance:
             total = total + s.balance * objectives.imbalance(target)
-        if s.vat_source or s.vat_target:
-            total = total + self.resist(batch.x)
         if self.teacher is not None:
             with torch.no_grad():
                 taught = self.teacher["classifier"](self.teacher["content"](batch.again))
             _, taught = taught.chunk(2)
             total = total + s.teacher * objectives.consistency(target, taught, s.teacher_threshold)
+        total = batch.warmth * total
+        if s.vat_source or s.vat_target:
+            on_source, on_target = self.resist(batch.x)
+            total = total + s.vat_source * on_source + batch.warmth * s.vat_target * on_target
         return total
 
-    def resist(self, x: Tensor) -> Tensor:
-        """Virtual adversarial training, through the networks without their noise."""
+    def resist(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Virtual adversarial training on each domain, through the networks without their noise."""
         s = self.settings
         self.nets.eval()  # else the noise would be what changes a prediction
         with torch.no_grad():
@@ -176,7 +180,7 @@ class Adaptation:
         )
         source, target = objectives.divergence(logits, self.logits(x + change)).chunk(2)
         self.nets.train()
-        return s.vat_source * source.mean() + s.vat_target * target.mean()
+        return source.mean(), target.mean()
 
     # --- what is measured
 

@@ -82,6 +82,7 @@ class Settings:
     teacher: float = 0.0
     teacher_threshold: float = 0.95
     teacher_average: float = 0.99
+    warm_up: float = 0.0
 
     @property
     def two_views(self) -> bool:
@@ -182,6 +183,7 @@ class DomainAdaptationConfig(Config):
         teacher: weight of the consistency with an averaged teacher.
         teacher_threshold: probability from which on the teacher is believed.
         teacher_average: weight of the old teacher in each step.
+        warm_up: share of the steps in which the weights of all terms of the target rise from 0.
     """
 
     seeds: int = 3
@@ -225,6 +227,7 @@ class DomainAdaptationConfig(Config):
     teacher: float | None = None
     teacher_threshold: float | None = None
     teacher_average: float | None = None
+    warm_up: float | None = None
 
     def settings_of(self, cell: Cell) -> dict[str, Any]:
         """What the mode says is part of it: other presets make other cells."""
@@ -238,7 +241,8 @@ class DomainAdaptationConfig(Config):
                 "give --widths 64 64 64."
             )
         for name, least in (("steps", 0), ("points", 1), ("batch_size", 2), ("shift", 0),
-                            ("warp", 0), ("inversion", 0), ("background", 0)):  # fmt: skip
+                            ("warp", 0), ("inversion", 0), ("background", 0),
+                            ("warm_up", 0)):  # fmt: skip
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ValueError(
@@ -279,3 +283,15 @@ def ramp(part: float) -> float:
         (0.0, 0.987)
     """
     return 2 / (1 + math.exp(-10 * part)) - 1
+
+
+def warmth(part: float, warm_up: float) -> float:
+    """From nearly 0 to 1 over the first part of a training, and 1 from then on.
+
+    Reference: Laine and Aila 2017, section 2.1.
+
+    Example:
+        >>> warmth(0.0, 0.0), warmth(0.5, 0.4), round(warmth(0.2, 0.4), 3)
+        (1.0, 1.0, 0.287)
+    """
+    return math.exp(-5 * (1 - part / warm_up) ** 2) if part < warm_up else 1.0
