@@ -100,25 +100,23 @@ def main() -> None:
     command = f"python benchmarks/trainings.py --device {args.device}"
     command += f" --methods {' '.join(args.methods)}" if args.methods else ""
     torch.set_num_threads(1)
-    rows = []
+    on_gpu = args.device == "cuda"
+    about = {
+        "command": command + (" --quick" if args.quick else ""),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name() if on_gpu else "cpu, 1 thread",
+    }
+    path = args.out / f"trainings_{args.device}.json"
+    rows: list[dict[str, Any]] = []
     for name in WHOLE:
         for method in methods_of(name):
             if not args.methods or method in args.methods:
                 rows.append(row := measure(name, method, args))
                 print(f"{name}, {method}: {row['seconds']:.1f} s ({row['from']})", flush=True)
-    on_gpu = args.device == "cuda"
-    result = {
-        "command": command + (" --quick" if args.quick else ""),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "device": torch.cuda.get_device_name() if on_gpu else "cpu, 1 thread",
-        "acceptance": accept(rows),
-        "rows": rows,
-    }
-    path = args.out / f"trainings_{args.device}.json"
-    write(path, result)
+                write(path, {**about, "acceptance": accept(rows), "rows": rows})
     print(f"rows: {path}")
-    sys.exit(on_gpu and not all(each["holds"] for each in result["acceptance"]))
+    sys.exit(on_gpu and not all(each["holds"] for each in accept(rows)))
 
 
 if __name__ == "__main__":

@@ -109,6 +109,7 @@ class Stack:
             The number to look at of each step, in memory that the next block overwrites.
         """
         with _no_validation():
+            self.place.zero_()
             if self.replay is None:
                 device = self.vector.device
                 self.given = tuple(each.to(device, copy=True) for each in block)
@@ -116,7 +117,6 @@ class Stack:
             count = len(block[0])
             for mine, each in zip(self.given, block, strict=True):
                 mine[:count].copy_(each)
-            self.place.zero_()
             for _ in range(count):
                 self.replay()
         return self.shown[:count]
