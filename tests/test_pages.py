@@ -19,6 +19,7 @@ from mibounds.commands import Command
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
+CLUBS = ("club", "club_sample", "vclub", "vclub_sample")
 
 
 def lines_of(page):
@@ -85,24 +86,56 @@ def test_the_bottleneck():
     lines = map(json.loads, (folder / "rows.jsonl").read_text().splitlines())
     changes, gaps = [], []
     for cell, values in ((r["cell"], {v["metric"]: v["value"] for v in r["rows"]}) for r in lines):
-        kind = cell["mode"], cell["method"]
+        lower, upper = values["x_lower"][-1], values["x_upper"][-1]
         late = values["curve"][100:]
         changes += [abs(b - a) for a, b in pairwise(late)]
         gaps.append(fmean(late) - min(values["curve"]))
-        if kind == ("correct", "none"):
-            assert values["x_upper"][-1] > 1000
-            assert values["x_lower"][-1] > 7.59
-        elif cell["method"].startswith("vclub") and cell["mode"] == "as-published":
-            assert values["x_upper"][-1] > 100
-            assert values["x_lower"][-1] > 7.59
-        elif cell["mode"] == "as-published":
-            assert values["x_upper"][-1] < 3
-        elif cell["mode"] == "correct":
-            assert 2.6 < values["x_lower"][-1] < values["x_upper"][-1] < 5.5
-            assert 2.15 < values["y"][-1] < 2.25
+        match cell["mode"], cell["method"]:
+            case "correct", "none":
+                assert upper > 1000
+                assert lower > 7.59
+            case "correct", "nwj":
+                assert upper > 50
+            case "correct", "mine":
+                assert upper > 250
+            case "correct", "infonce":
+                assert 11 < upper < 12.5
+            case "correct", _:
+                assert 2.6 < lower < upper < 5.5
+                assert 2.15 < values["y"][-1] < 2.25
+            case "as-published", "vclub" | "vclub_sample":
+                assert upper > 100
+                assert lower > 7.59
+            case "as-published", _:
+                assert upper < 3
+            case "recipe", "none":
+                assert upper > 500
+            case "recipe", "vub" | "l1out":
+                assert 11 < upper < 13
+            case "recipe", _:
+                assert 6 < upper < 7.5
     page = (ROOT / "docs" / "bottleneck.md").read_text()
     assert f"by {fmean(changes):.2f} points in the mean" in page
     assert f"200 epochs lies {fmean(gaps):.2f} points below" in page
+    best = {k[:2]: e for k, e in found.items() if k[2] == "error_oracle"}
+    above = {k: e["mean"] - e["paper"] for k, e in best.items() if e["paper"] is not None}
+    over = [above["correct", method] for method in CLUBS]
+    assert f"The CLUB rows are {min(over):.2f} to {max(over):.2f} points above" in page
+    assert max(above["correct", "vub"], above["correct", "infonce"]) < 0
+    assert max(gap for (mode, _), gap in above.items() if mode == "recipe") < 0
+    last = {k[:2]: e["mean"] for k, e in found.items() if k[2] == "error"}
+    for method in ("nwj", "mine"):
+        assert last["correct", method] > last["correct", "none"] - 0.01
+    club, sampled, none = (f"{last['recipe', m]:.2f}" for m in ("club", "club_sample", "none"))
+    assert f"CLUB to {club} and\nsampled CLUB to {sampled} by the last epoch" in page
+    assert f"the same noise gives {none}." in page
+    readme = (ROOT / "README.md").read_text()
+    picked = [best[mode, "club_sample"]["mean"] for mode in ("correct", "recipe")]
+    assert "{:.2f} with the paper's settings and {:.2f} with noise".format(*picked) in readme
+    assert f"by the last epoch of training {sampled}" in readme
+    timed = json.loads((RESULTS / "bench" / "trainings_cuda.json").read_text())
+    seconds = {(r["experiment"], r["method"]): r["seconds"] for r in timed["rows"]}
+    assert f"takes {seconds['information-bottleneck', 'club']:.0f} s" in page
 
 
 def test_figures_are_there():
