@@ -151,6 +151,32 @@ def test_backgrounds_are_smooth_and_apart_for_each_image_and_view(domains):
     assert not torch.equal(given["backgrounds"][0], given["backgrounds"][1])
 
 
+def test_holes_are_squares_anywhere_in_both_views(domains):
+    plain, other = (course(domains, "source", "recipe", warp=0.0, holes=n) for n in (0, 3))
+    x = plain._images({k: v[0] for k, v in plain.draw(0).items()}, 0)
+    given = {k: v[0] for k, v in other.draw(0).items()}
+    for image, before, (row, column) in zip(
+        other._images(given, 0), x, given["holes"][0].flatten(0, 1).tolist(), strict=True
+    ):
+        expected = before.clone()
+        expected[:, max(0, row - 1) : row + 2, max(0, column - 1) : column + 2] = 0
+        assert torch.equal(image, expected)
+    assert not torch.equal(given["holes"][0], given["holes"][1])
+    assert set(other.draw(0)["holes"].unique().tolist()) == set(range(x.shape[-1]))
+
+
+def test_a_teacher_may_see_plain_images(domains):
+    changes = {"inversion": 0.5, "background": 1.0, "holes": 3, "warp": 0.1}
+    alike = course(domains, "source", "recipe", **changes)
+    plain = course(domains, "source", "recipe", **changes, teacher_view="plain")
+    none = course(domains, "source", "recipe", **dict.fromkeys(changes, 0))
+    given = {k: v[0] for k, v in alike.draw(0).items()}
+    shifts_alone = {k: v for k, v in given.items() if k in (*courses.SIDES, "shifts", "flips")}
+    assert torch.equal(plain._images(given, 0), alike._images(given, 0))
+    assert torch.equal(plain._images(given, 1), none._images(shifts_alone, 1))
+    assert not torch.equal(alike._images(given, 1), plain._images(given, 1))
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize(("mode", "method"), ALL)
 def test_on_a_gpu_a_step_is_one_graph(mode, method, domains, monkeypatch):
@@ -367,6 +393,8 @@ def test_settings_are_those_of_the_mode_unless_a_flag_is_given():
         ({"warp": -0.1}, "--warp of at least 0 but got -0.1"),
         ({"inversion": -0.5}, "--inversion of at least 0 but got -0.5"),
         ({"background": -1.0}, "--background of at least 0 but got -1.0"),
+        ({"holes": -1}, "--holes of at least 0 but got -1"),
+        ({"warm_up": -0.1}, "--warm-up of at least 0 but got -0.1"),
         ({"batch_size": 1}, "--batch-size of at least 2 but got 1"),
     ],
 )

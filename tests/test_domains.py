@@ -19,10 +19,9 @@ from mibounds.experiments.domains import (
     load_task,
     shape_images,
     share_classes,
-    take_images,
-    warp_images,
 )
 from mibounds.experiments.encoders import BatchNorm, Encoder, Noise, collecting, forget_statistics
+from mibounds.experiments.views import take_images, warp_images
 
 pytest.importorskip("pooch")
 

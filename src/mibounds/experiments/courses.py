@@ -23,14 +23,7 @@ from torch import Tensor, nn
 
 from mibounds.estimation import estimate
 from mibounds.experiments.adaptations import BETAS, Batch, make_adaptation
-from mibounds.experiments.domains import (
-    TASKS,
-    Domain,
-    Normaliser,
-    enlarge,
-    take_images,
-    warp_images,
-)
+from mibounds.experiments.domains import TASKS, Domain, Normaliser
 from mibounds.experiments.encoders import Encoder, collecting, forget_statistics
 from mibounds.experiments.ingredients import (
     DomainAdaptationConfig,
@@ -41,6 +34,7 @@ from mibounds.experiments.ingredients import (
 )
 from mibounds.experiments.interfaces import Cell
 from mibounds.experiments.states import read_state, write_state
+from mibounds.experiments.views import Views
 from mibounds.recordings import record
 from mibounds.stacks import EPS, cosine
 
@@ -51,7 +45,7 @@ TEST_BATCH = 500
 VALIDATION = 2000  # target training images by whose labels the oracle picks; as many of the source
 MEASURED = 1500  # held-out images of each domain by which mutual information is measured
 MEASURES = 4  # how often that is done
-SMOOTH = 8  # random colours a side, from which a background is made
+SIDES = ("source", "target")
 DONE = "blocks done"  # where a state keeps their number
 
 
@@ -78,6 +72,7 @@ class Course:
             self.model = make_adaptation(method, s, self.task, bf16, cell.seed)
         self.model.to(self.device)
         self.averaged = copy.deepcopy(self.model.nets).eval().requires_grad_(False)
+        self.views = Views(s, self.task.flips, self.task.side)
         self.normalisers = [Normaliser(domain, s.normalisation) for domain in self.domains]
         self.parts = {name: list(net.parameters()) for name, net in self.model.nets.items()}
         self.moments: dict[Tensor, tuple[Tensor, Tensor, Tensor]] = {
@@ -137,18 +132,13 @@ class Course:
 
     def _images(self, given: dict[str, Tensor], view: int) -> Tensor:
         """The joined batch: of the source, then of the target."""
-        parts = []
-        for i, name in enumerate(("source", "target")):
-            moves = (given["shifts"][view, i], given["flips"][view, i]) if "shifts" in given else ()
-            images = take_images(self.domains[i].images, given[name], *moves)
-            if "matrices" in given:
-                images = warp_images(images, given["matrices"][view, i])
-            x = self.normalisers[i](images)
-            if "signs" in given:
-                x = x * given["signs"][view, i]
-            if "backgrounds" in given:
-                x = x + enlarge(given["backgrounds"][view, i], x.shape[-1])
-            parts.append(x)
+        drawn = {name: each for name, each in given.items() if name not in SIDES}
+        parts = [
+            self.views.make(domain.images, given[name], normalise, drawn, view, i)
+            for i, (name, domain, normalise) in enumerate(
+                zip(SIDES, self.domains, self.normalisers, strict=True)
+            )
+        ]
         return torch.cat(parts).contiguous(memory_format=torch.channels_last)
 
     def update(self, loss: Tensor, names: Sequence[str], rate: Tensor) -> None:
@@ -198,30 +188,11 @@ class Course:
         s, seed = self.settings, _seed(self.cell.seed, block)
         g = torch.Generator(self.device).manual_seed(seed)
         count = min(BLOCK, self.steps - block * BLOCK)
-        n = s.batch_size
-        drawn = {
-            name: torch.randint(len(d.images), (count, n), generator=g, device=self.device)
-            for name, d in zip(("source", "target"), self.domains, strict=True)
+        index = {
+            name: torch.randint(len(d.images), (count, s.batch_size), generator=g, device=g.device)
+            for name, d in zip(SIDES, self.domains, strict=True)
         }
-        shape = count, 1 + s.two_views, 2, n
-        if s.shift:
-            drawn["shifts"] = torch.randint(
-                -s.shift, s.shift + 1, (*shape, 2), generator=g, device=self.device
-            )
-            high = 2 if self.task.flips else 1
-            drawn["flips"] = torch.randint(high, shape, generator=g, device=self.device)
-        if s.warp:
-            noise = torch.randn(*shape, 2, 2, generator=g, device=self.device)
-            drawn["matrices"] = torch.eye(2, device=self.device) + s.warp * noise
-        if s.inversion:
-            channels = 3 if s.inverted == "channels" else 1
-            draws = torch.rand(*shape, channels, 1, 1, generator=g, device=self.device)
-            drawn["signs"] = 1.0 - 2.0 * (draws < s.inversion)
-        if s.background:
-            sizes = *shape, 3, SMOOTH, SMOOTH
-            noise = torch.randn(sizes, generator=g, device=self.device)
-            drawn["backgrounds"] = s.background * noise
-        return drawn
+        return index | self.views.draw(count, g)
 
     def take_block(self) -> None:
         """Take the steps of the next block."""

@@ -1,7 +1,6 @@
 """The two sides of a domain adaptation: images of a source with labels, and of a target.
 
-Images stay on the device as bytes; a batch is gathered, shifted and flipped there, by random
-numbers that it is given, and then normalised.
+Images stay on the device as bytes; batches of them are views (`views`), normalised as here.
 
 The nine classes that CIFAR-10 and STL-10 share leave out frog and monkey, and are numbered in the
 order of CIFAR-10.
@@ -175,6 +174,18 @@ def shape_images(images: np.ndarray, side: int, reduction: Reduction = "means") 
     return images
 
 
+def enlarge(
+    x: Float[Tensor, "b c h w"], side: int, mode: Literal["bilinear", "bicubic"] = "bicubic"
+) -> Float[Tensor, "b c s s"]:
+    """Images of a larger side, by interpolation.
+
+    Example:
+        >>> enlarge(torch.ones(1, 3, 8, 8), 28).shape
+        torch.Size([1, 3, 28, 28])
+    """
+    return F.interpolate(x, size=(side, side), mode=mode, align_corners=False)
+
+
 def share_classes(
     images: np.ndarray, labels: np.ndarray, names: tuple[str, ...]
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -198,78 +209,7 @@ def share_classes(
     return images[shared >= 0], shared[shared >= 0]
 
 
-# --- batches -------------------------------------------------------------------------------------
-
-
-def take_images(
-    images: UInt8[Tensor, "n h w c"],
-    index: Int[Tensor, " b"],
-    shifts: Int[Tensor, "b 2"] | None = None,
-    flips: Int[Tensor, " b"] | None = None,
-) -> UInt8[Tensor, "b h w c"]:
-    """Gather images, shifted and flipped, in one sweep over memory.
-
-    Args:
-        images: to choose from.
-        index: which.
-        shifts: pixels down and to the right; at the edges the last pixel is repeated.
-        flips: 1 for images to mirror, else 0.
-
-    Returns:
-        The chosen images.
-
-    Example:
-        >>> image = torch.arange(4, dtype=torch.uint8).view(1, 1, 4, 1)
-        >>> moved = take_images(image, torch.tensor([0]), torch.tensor([[0, 1]]), torch.tensor([1]))
-        >>> moved.flatten().tolist()
-        [2, 1, 0, 0]
-    """
-    if shifts is None or flips is None:
-        return images.index_select(0, index)
-    _, height, width, _ = images.shape
-    rows = torch.arange(height, device=images.device)
-    columns = torch.arange(width, device=images.device)
-    columns = torch.where(flips[:, None] > 0, width - 1 - columns, columns)
-    columns = (columns - shifts[:, 1:]).clamp(0, width - 1)
-    rows = (rows - shifts[:, :1]).clamp(0, height - 1)
-    return images[index[:, None, None], rows[:, :, None], columns[:, None, :]]
-
-
-def warp_images(
-    images: UInt8[Tensor, "b h w c"], matrices: Float[Tensor, "b 2 2"]
-) -> Float[Tensor, "b h w c"]:
-    """Turn, stretch and shear images about their middle.
-
-    Args:
-        images: to warp.
-        matrices: from a place in the new image to one in the old, both measured from the middle,
-            first across and then down; at the edges the last pixel is repeated.
-
-    Returns:
-        The new images, which are no bytes any more.
-
-    Example:
-        >>> image = torch.arange(9, dtype=torch.uint8).view(1, 3, 3, 1)
-        >>> turn = torch.tensor([[[0.0, -1.0], [1.0, 0.0]]])
-        >>> warp_images(image, turn).round().int().view(3, 3).tolist()
-        [[2, 5, 8], [1, 4, 7], [0, 3, 6]]
-    """
-    x = images.permute(0, 3, 1, 2).float()
-    grid = F.affine_grid(F.pad(matrices, (0, 1)), list(x.shape), align_corners=False)
-    warped = F.grid_sample(x, grid, padding_mode="border", align_corners=False)
-    return warped.permute(0, 2, 3, 1)
-
-
-def enlarge(
-    x: Float[Tensor, "b c h w"], side: int, mode: Literal["bilinear", "bicubic"] = "bicubic"
-) -> Float[Tensor, "b c s s"]:
-    """Images of a larger side, by interpolation.
-
-    Example:
-        >>> enlarge(torch.ones(1, 3, 8, 8), 28).shape
-        torch.Size([1, 3, 28, 28])
-    """
-    return F.interpolate(x, size=(side, side), mode=mode, align_corners=False)
+# --- what an encoder reads ------------------------------------------------------------------------
 
 
 class Normaliser:

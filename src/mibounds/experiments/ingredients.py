@@ -31,6 +31,7 @@ Tested = Literal["joined", "split", "batch"]
 Schedule = Literal["constant", "ramp"]
 Rates = Literal["constant", "cosine"]
 Inverted = Literal["images", "channels"]
+View = Literal["alike", "plain"]
 Encoders = Literal["content", "domain", "both"]
 Direction = Literal["forward", "backward", "both"]
 Family = Literal["gaussian", "unit", "low-rank", "mixture", "student", "published"]
@@ -57,6 +58,7 @@ class Settings:
     inversion: float = 0.0
     inverted: Inverted = "images"
     background: float = 0.0
+    holes: int = 0
     batch_size: int = 64
     lr: float = 1e-3
     rates: Rates = "constant"
@@ -82,6 +84,7 @@ class Settings:
     teacher: float = 0.0
     teacher_threshold: float = 0.95
     teacher_average: float = 0.99
+    teacher_view: View = "alike"
     warm_up: float = 0.0
 
     @property
@@ -156,6 +159,7 @@ class DomainAdaptationConfig(Config):
         inversion: share of images, or of their channels, whose normalised pixels change sign.
         inverted: whether images are so changed as a whole, or each of their channels by itself.
         background: deviation of smooth random colours that are added to normalised images.
+        holes: pixels of the side of a square that is wiped out of each image.
         batch_size: images of each domain a step.
         lr: rate of Adam, whose beta1 is 0.5.
         rates: constant rates, or falling to zero along a cosine.
@@ -183,6 +187,8 @@ class DomainAdaptationConfig(Config):
         teacher: weight of the consistency with an averaged teacher.
         teacher_threshold: probability from which on the teacher is believed.
         teacher_average: weight of the old teacher in each step.
+        teacher_view: whether the teacher's images are changed alike, or plain ones, shifted and
+            flipped alone.
         warm_up: share of the steps in which the weights of all terms of the target rise from 0.
     """
 
@@ -202,6 +208,7 @@ class DomainAdaptationConfig(Config):
     inversion: float | None = None
     inverted: Inverted | None = None
     background: float | None = None
+    holes: int | None = None
     batch_size: int | None = None
     lr: float | None = None
     rates: Rates | None = None
@@ -227,6 +234,7 @@ class DomainAdaptationConfig(Config):
     teacher: float | None = None
     teacher_threshold: float | None = None
     teacher_average: float | None = None
+    teacher_view: View | None = None
     warm_up: float | None = None
 
     def settings_of(self, cell: Cell) -> dict[str, Any]:
@@ -242,7 +250,7 @@ class DomainAdaptationConfig(Config):
             )
         for name, least in (("steps", 0), ("points", 1), ("batch_size", 2), ("shift", 0),
                             ("warp", 0), ("inversion", 0), ("background", 0),
-                            ("warm_up", 0)):  # fmt: skip
+                            ("holes", 0), ("warm_up", 0)):  # fmt: skip
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ValueError(
