@@ -15,6 +15,7 @@ from mibounds.experiments.domain_adaptation import _same_every_time
 from mibounds.experiments.domains import TASKS, Domain, enlarge
 from mibounds.experiments.ingredients import (
     ABLATIONS,
+    BOUNDS,
     METHODS,
     OBJECTS,
     PRESETS,
@@ -22,6 +23,7 @@ from mibounds.experiments.ingredients import (
     Settings,
     ramp,
     settle,
+    split_method,
 )
 from mibounds.recordings import _unchanged
 
@@ -118,7 +120,7 @@ def test_recording_a_step_does_not_take_it(domains, monkeypatch):
 
 def test_a_share_of_the_images_is_inverted(domains):
     plain, none, some, every = (
-        course(domains, "source", "recipe", warp=0.0, inversion=share)
+        course(domains, "source", "recipe", background=0.0, inversion=share, inverted="images")
         for share in (0.0, 1e-9, 0.5, 1.0)
     )
     x = plain._images({k: v[0] for k, v in plain.draw(0).items()}, 0)
@@ -127,7 +129,7 @@ def test_a_share_of_the_images_is_inverted(domains):
         torch.testing.assert_close(c._images(given, 0), (1 - 2 * share) * x)
     signs = some.draw(0)["signs"]
     assert set(signs.unique().tolist()) == {-1.0, 1.0}
-    apart = course(domains, "source", "recipe", warp=0.0, inversion=0.5, inverted="channels")
+    apart = course(domains, "source", "recipe", background=0.0, inversion=0.5, inverted="channels")
     given = {k: v[0] for k, v in apart.draw(0).items()}
     torch.testing.assert_close(apart._images(given, 0).abs(), x.abs())
     changed = (given["signs"][0] < 0).sum(2)  # channels of an image
@@ -136,7 +138,7 @@ def test_a_share_of_the_images_is_inverted(domains):
 
 def test_backgrounds_are_smooth_and_apart_for_each_image_and_view(domains):
     plain, other = (
-        course(domains, "source", "recipe", warp=0.0, background=share) for share in (0.0, 0.5)
+        course(domains, "source", "recipe", inversion=0.0, background=share) for share in (0.0, 0.5)
     )
     x = plain._images({k: v[0] for k, v in plain.draw(0).items()}, 0)
     given = {k: v[0] for k, v in other.draw(0).items()}
@@ -152,7 +154,7 @@ def test_backgrounds_are_smooth_and_apart_for_each_image_and_view(domains):
 
 
 def test_holes_are_squares_anywhere_in_both_views(domains):
-    plain, other = (course(domains, "source", "recipe", warp=0.0, holes=n) for n in (0, 3))
+    plain, other = (course(domains, "source", "recipe", holes=n) for n in (0, 3))
     x = plain._images({k: v[0] for k, v in plain.draw(0).items()}, 0)
     given = {k: v[0] for k, v in other.draw(0).items()}
     for image, before, (row, column) in zip(
@@ -287,7 +289,7 @@ def test_states_are_read_without_executing_them(domains, tmp_path):
 
 
 def test_random_numbers_depend_on_seed_and_block_alone(domains):
-    c = course(domains, mode="recipe")
+    c = course(domains, mode="recipe", shift=4, warp=0.1)
     a, b = c.draw(0), c.draw(0)
     same(a, b)
     assert a["shifts"].shape == (6, 2, 2, 6, 2)  # two views of both domains
@@ -373,7 +375,12 @@ def test_settings_are_those_of_the_mode_unless_a_flag_is_given():
     for change, changed in ABLATIONS.items():
         cell = Cell("recipe", "", f"club_sample-{change}", 0)
         assert settle(DomainAdaptationConfig(), cell) == replace(PRESETS["recipe"], **changed)
-        assert replace(PRESETS["recipe"], **changed) != PRESETS["recipe"]
+    cells = EXPERIMENTS["domain-adaptation"].cells(DomainAdaptationConfig(seeds=1))
+    seen = {(cell.task, split_method(cell.method)[1]) for cell in cells if cell.mode == "recipe"}
+    assert {change for _, change in seen} == {"", *ABLATIONS}
+    assert ("mnist-usps", "without-inversion") in seen
+    assert ("stl10-cifar10", "without-inversion") not in seen  # where nothing is inverted
+    assert ("stl10-cifar10", "without-warps") in seen
     objects = settle(DomainAdaptationConfig(), Cell("recipe", "stl10-cifar10", "club", 0))
     assert objects == replace(PRESETS["recipe"], **OBJECTS["recipe"])
     given = DomainAdaptationConfig(batch_size=7)
@@ -389,7 +396,7 @@ def test_settings_are_those_of_the_mode_unless_a_flag_is_given():
     ("changes", "message"),
     [
         ({"widths": (64, 64)}, "three blocks but got 2"),
-        ({"steps": -1}, "--steps of at least 0 but got -1"),
+        ({"steps": 0}, "--steps of at least 1 but got 0"),
         ({"warp": -0.1}, "--warp of at least 0 but got -0.1"),
         ({"inversion": -0.5}, "--inversion of at least 0 but got -0.5"),
         ({"background": -1.0}, "--background of at least 0 but got -1.0"),
@@ -447,7 +454,7 @@ def test_quick_through_the_command(tmp_path, run_quick):
     summary = json.loads((folder / "summary.json").read_text())
     seen = {(e["mode"], e["method"]) for e in summary}
     assert {m for mode, m in seen if mode == "correct"} == set(METHODS)
-    assert {m for mode, m in seen if mode == "recipe"} >= set(METHODS)
+    assert {m for mode, m in seen if mode == "recipe"} >= {"source", *BOUNDS}
     assert {m for mode, m in seen if mode == "as-published"} == {
         "source", "mine", "infonce", "club", "club_sample",
     }  # fmt: skip

@@ -64,7 +64,7 @@ class Course:
         self.device = source.images.device
         self.settings = s = settle(config, cell)
         self.task = TASKS[cell.task]
-        self.steps = config.steps or self.task.steps
+        self.steps = s.steps
         bf16 = config.precision == "bf16" and self.device.type == "cuda"
         method, _ = split_method(cell.method)
         with torch.random.fork_rng(devices=[]):

@@ -41,7 +41,6 @@ class Task:
         side: pixels of a side.
         classes: how many.
         flips: whether an image may be mirrored, which turns digits into none.
-        steps: of training, the same for all methods.
     """
 
     source: str
@@ -49,7 +48,6 @@ class Task:
     side: int = 28
     classes: int = 10
     flips: bool = False
-    steps: int = 6000
 
 
 TASKS: dict[str, Task] = {
@@ -57,8 +55,8 @@ TASKS: dict[str, Task] = {
     "mnist-usps": Task("mnist", "usps"),
     "usps-mnist": Task("usps", "mnist"),
     "svhn-mnist": Task("svhn", "mnist"),
-    "cifar10-stl10": Task("cifar10", "stl10", 32, len(SHARED), True, 12000),
-    "stl10-cifar10": Task("stl10", "cifar10", 32, len(SHARED), True, 12000),
+    "cifar10-stl10": Task("cifar10", "stl10", 32, len(SHARED), True),
+    "stl10-cifar10": Task("stl10", "cifar10", 32, len(SHARED), True),
 }
 
 
