@@ -1,5 +1,6 @@
 """The images of domain adaptation and the networks that read them."""
 
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -24,6 +25,8 @@ from mibounds.experiments.encoders import BatchNorm, Encoder, Noise, collecting,
 from mibounds.experiments.views import take_images, warp_images
 
 pytest.importorskip("pooch")
+
+REAL = os.environ.get("MIBOUNDS_DATA")
 
 
 # --- networks ------------------------------------------------------------------------------------
@@ -199,12 +202,44 @@ def test_tasks(name, sets):
         assert each.images.shape[1:3] == each.test_images.shape[1:3] == (task.side, task.side)
         assert each.labels.unique().tolist() == list(range(task.classes))
         assert len(each.test_images) == len(each.test_labels) > 0
-    assert len(source.images) == {"svhn": 54}.get(task.source, 60 if task.classes == 10 else 54)
+    expected = {"svhn": 54, "usps": 96}.get(task.source, 60 if task.classes == 10 else 54)
+    assert len(source.images) == expected
     few, _ = load_task(name, 20)
-    assert len(few.images) <= 20
+    assert len(few.images) <= 32
     config = replace(CONFIG, steps=2, points=1, batch_size=4)
     found = Course(config, Cell("recipe", name, "club_sample", 0), few, few).run()
     assert len(found["curve"]) == 2
+
+
+def test_usps_is_pooled_and_divided_anew(sets):
+    pooled, own = (load_task("usps-mnist", division=each)[0] for each in ("pooled", "own"))
+    assert (len(own.images), len(own.test_images)) == (60, 60)
+    assert (len(pooled.images), len(pooled.test_images)) == (96, 24)
+    both = [
+        sorted(
+            (label, image.tobytes())
+            for images, labels in ((d.images, d.labels), (d.test_images, d.test_labels))
+            for image, label in zip(images.numpy(), labels.tolist(), strict=True)
+        )
+        for d in (pooled, own)
+    ]
+    assert both[0] == both[1]
+    again, _ = load_task("usps-mnist")
+    assert torch.equal(again.test_images, pooled.test_images)
+    mnist = [load_task("usps-mnist", division=each)[1] for each in ("pooled", "own")]
+    assert torch.equal(mnist[0].test_images, mnist[1].test_images)
+
+
+@pytest.mark.skipif(not REAL, reason="MIBOUNDS_DATA names no folder of real data")
+def test_the_test_part_of_usps_is_harder_than_its_training_part():
+    errors = {}
+    for division in ("pooled", "own"):
+        usps, _ = load_task("usps-mnist", division=division)
+        train, test = (v.flatten(1).float() for v in (usps.images, usps.test_images))
+        nearest = torch.cdist(test, train).argmin(1)
+        errors[division] = (usps.labels[nearest] != usps.test_labels).float().mean().item()
+    assert len(usps.images) == 7291
+    assert errors["own"] > 1.5 * errors["pooled"]
 
 
 def test_a_target_needs_a_test_part(sets, monkeypatch):

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from mibounds.experiments.domains import TASKS, Normalisation, Reduction
+from mibounds.experiments.domains import TASKS, Division, Normalisation, Reduction
 from mibounds.experiments.interfaces import Cell, Config
 
 BOUNDS = ("nwj", "mine", "infonce", "vub", "l1out", "club", "club_sample")
@@ -54,6 +54,7 @@ class Settings:
     noise: float = 1.0
     normalisation: Normalisation = "domain"
     reduction: Reduction = "means"
+    division: Division = "pooled"
     shift: int = 0
     warp: float = 0.0
     inversion: float = 0.0
@@ -171,6 +172,8 @@ class DomainAdaptationConfig(Config):
         noise: deviation of the noise added there.
         normalisation: raw bytes, or by mean and deviation of the domain or of each instance.
         reduction: how STL-10 is made smaller, by means of 3x3 pixels or by picking the middle one.
+        division: of USPS into training and test images, pooled and divided anew as in the paper, or
+            its own.
         shift: pixels by which images are moved at random; objects are then flipped too.
         warp: deviation of the random part of the matrices that turn, stretch and shear images.
         inversion: share of images, or of their channels, whose normalised pixels change sign.
@@ -220,6 +223,7 @@ class DomainAdaptationConfig(Config):
     noise: float | None = None
     normalisation: Normalisation | None = None
     reduction: Reduction | None = None
+    division: Division | None = None
     shift: int | None = None
     warp: float | None = None
     inversion: float | None = None
