@@ -171,8 +171,9 @@ def redivide(
 
     Example:
         >>> parts = [(np.zeros((7, 2, 2)), np.arange(7)), (np.ones((3, 2, 2)), np.arange(7, 10))]
-        >>> [len(images) for images, _ in redivide(parts)]
-        [8, 2]
+        >>> (images, _), (test_images, _) = redivide(parts)
+        >>> len(images), len(test_images)
+        (8, 2)
     """
     images, labels = (np.concatenate(each) for each in zip(*parts, strict=True))
     order = np.random.default_rng(0).permutation(len(images))
