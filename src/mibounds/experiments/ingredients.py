@@ -109,7 +109,7 @@ PRESETS: dict[str, Settings] = {
     ),
     "correct": Settings(),
     "recipe": Settings(
-        steps=15000,
+        steps=10000,
         normalisation="instance",
         shift=2,
         inversion=0.5,
@@ -126,6 +126,7 @@ OBJECTS: dict[str, Mapping[str, Any]] = {
     "as-published": {"steps": 12000},
     "correct": {"steps": 12000},
     "recipe": {
+        "steps": 12000,
         "widths": WIDE,
         "noise": 0.0,
         "batch_size": 128,
