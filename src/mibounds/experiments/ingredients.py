@@ -214,7 +214,7 @@ class DomainAdaptationConfig(Config):
     """
 
     seeds: int = 3
-    points: int = 30
+    points: int = 20
     images: int = 0
     embedded: int = 150
     precision: Literal["bf16", "float32"] = "bf16"
