@@ -10,7 +10,7 @@ from made_up import CONFIG, course, write_sets
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mibounds.experiments import EXPERIMENTS, Cell, courses
-from mibounds.experiments.courses import Course, project
+from mibounds.experiments.courses import Course, project, read_labels
 from mibounds.experiments.domain_adaptation import _same_every_time
 from mibounds.experiments.domains import TASKS, Domain, enlarge
 from mibounds.experiments.ingredients import (
@@ -440,6 +440,16 @@ def test_the_oracle_picks_by_labels_of_the_target(sets, monkeypatch):
     assert rows[0]["origin"] == ["plain arrays: unknown content"] * 2
 
 
+def test_labels_are_read_from_embeddings_that_hold_them():
+    torch.manual_seed(0)
+    labels = torch.randint(4, (400,))
+    told, silent = torch.eye(4)[labels] @ torch.randn(4, 6), torch.randn(400, 6)
+    assert read_labels(told + 0.1 * silent, labels) > 95
+    assert read_labels(silent, labels) < 45  # chance is 25
+    half = torch.where((labels < 2)[:, None], told, silent)
+    assert read_labels(half, labels) < read_labels(told, labels)
+
+
 def test_points_in_a_plane():
     torch.manual_seed(0)
     z = torch.randn(50, 1) @ torch.randn(1, 6) + 0.01 * torch.randn(50, 6)
@@ -464,5 +474,10 @@ def test_quick_through_the_command(tmp_path, run_quick):
     for stem in ("correct", "correct-mi", "correct-mnist-usps", "recipe"):
         assert (folder / f"domain-adaptation-{stem}.svg").exists(), stem
     assert "What each ingredient gives club_sample" in shown
+    assert "Labels that can be read from the domain embedding" in shown
+    assert "| correct | club |" in shown
+    assert (
+        "| correct | dann |" not in shown.partition("Labels that can")[2]
+    )  # has no such embedding
     assert "usps: plain arrays: unknown content" in shown
     assert not (folder / "checkpoints").exists()

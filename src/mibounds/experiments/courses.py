@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from mibounds.estimation import estimate
 from mibounds.experiments.adaptations import BETAS, Batch, make_adaptation
@@ -45,6 +46,7 @@ TEST_BATCH = 500
 VALIDATION = 2000  # target training images by whose labels the oracle picks; as many of the source
 MEASURED = 1500  # held-out images of each domain by which mutual information is measured
 MEASURES = 4  # how often that is done
+RIDGE = 1e-3  # of the classifier that reads labels from domain embeddings
 SIDES = ("source", "target")
 DONE = "blocks done"  # where a state keeps their number
 
@@ -269,6 +271,9 @@ class Course:
         self._keep("curve", self.accuracy(*given))
         if self.done == self.blocks:
             self._keep("as_trained", self.accuracy(*given, as_trained=True))
+            if self.model.domain_embedding:
+                z = self.embed("domain", source.test_images[:VALIDATION], False)
+                self._keep("labels_in_domain", read_labels(z, source.test_labels[:VALIDATION]))
         self._keep("picking", self.accuracy(target.images[rows], target.labels[rows], True))
         images, labels = source.test_images[:VALIDATION], source.test_labels[:VALIDATION]
         self._keep("source_curve", self.accuracy(images, labels, False))
@@ -416,6 +421,25 @@ def _lay_out(gradient: Tensor, parameter: Tensor) -> Tensor:
 def _spread(n: int, count: int, device: torch.device) -> Tensor:
     """So many row numbers, evenly over all."""
     return torch.linspace(0, n - 1, min(n, count), device=device).round().long()
+
+
+def read_labels(z: Tensor, labels: Tensor) -> float:
+    """Percentage of labels that a linear classifier reads rightly from embeddings.
+
+    It is fitted to every other one of them by least squares, and tested on the rest.
+
+    Example:
+        >>> labels = torch.arange(60) % 3
+        >>> read_labels(torch.eye(3)[labels] + 0.1 * torch.randn(60, 3), labels)
+        100.0
+    """
+    z, labels = z.double().cpu(), labels.cpu()
+    z = F.pad((z - z.mean(0)) / (z.std(0) + EPS), (0, 1), value=1.0)
+    known, wanted = z[::2], F.one_hot(labels)[::2].double()
+    ridge = RIDGE * len(known) * torch.eye(z.shape[1], dtype=z.dtype)
+    weights = torch.linalg.solve(known.T @ known + ridge, known.T @ wanted)
+    right = (z[1::2] @ weights).argmax(1) == labels[1::2]
+    return 100 * right.double().mean().item()
 
 
 def project(z: Tensor) -> Tensor:

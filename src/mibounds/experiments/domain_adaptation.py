@@ -157,6 +157,7 @@ class DomainAdaptation(Experiment[DomainAdaptationConfig]):
             "accuracy": found["curve"][-1],
             "accuracy_oracle": found["curve"][picked],
             "accuracy_as_trained": found["as_trained"][-1],
+            **{k: v[-1] for k, v in found.items() if k == "labels_in_domain"},
             **{name: _short(found[name]) for name in ("curve", "source_curve")},
             **{name: found[name] for name in ("steps", "mi", "mi_steps")},
             **{name: found[name] for name in found if name.startswith("plane")},
@@ -202,6 +203,7 @@ class DomainAdaptation(Experiment[DomainAdaptationConfig]):
                 ]
                 lines.append(f"| {change} | {' | '.join(texts)} |")
             lines.append("")
+        lines += _tabulate_labels(records)
         origins = {
             f"{name}: {origin}"
             for record in records
@@ -243,6 +245,33 @@ def _changes_something(mode: str, task: str, method: str) -> bool:
     """Whether a method with an ending is other than without, on a task."""
     config, (base, _) = DomainAdaptationConfig(), split_method(method)
     return settle(config, Cell(mode, task, method, 0)) != settle(config, Cell(mode, task, base, 0))
+
+
+def _tabulate_labels(records: Sequence[Record]) -> list[str]:
+    """What the domain embeddings tell about labels, where there are any."""
+    found: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for record in records:
+        if "labels_in_domain" in (rows := _rows(record)):
+            own = found.setdefault((record.cell.mode, record.cell.method), {})
+            own.setdefault(record.cell.task, []).append(rows["labels_in_domain"])
+    if not found:
+        return []
+    tasks = [task for task in TASKS if any(task in own for own in found.values())]
+    return [
+        "### Labels that can be read from the domain embedding",
+        "",
+        "Percentage of held-out source labels that a linear classifier reads rightly from it.",
+        "",
+        f"| mode | method | {' | '.join(tasks)} |",
+        "|---" * (2 + len(tasks)) + "|",
+        *(
+            f"| {mode} | {method} | "
+            + " | ".join(f"{statistics.fmean(own[t]):.1f}" if t in own else "" for t in tasks)
+            + " |"
+            for (mode, method), own in found.items()
+        ),
+        "",
+    ]
 
 
 @contextmanager
