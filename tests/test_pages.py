@@ -75,6 +75,15 @@ def test_the_bottleneck():
     summary = json.loads((folder / "summary.json").read_text())
     found = {(e["mode"], e["method"], e["metric"]): e for e in summary}
     rows = [cells(line) for line in lines_of("bottleneck.md")]
+    middle = next(i for i, row in enumerate(rows) if row[0] == "beta")
+    for beta, rate, *texts in rows[middle + 1 :]:
+        of_rate = RESULTS / "estimator-rate" / f"beta-{beta}-rate-{rate}" / folder.name
+        (record,) = map(json.loads, (of_rate / "rows.jsonl").read_text().splitlines())
+        assert record["config"]["estimator_rate"] == float(rate)
+        values = {row["metric"]: row["value"] for row in record["rows"]}
+        assert values["beta"] == float(beta)
+        assert texts == [f"{nats:.1f}" for nats in values["x_upper"][-2:]]
+    rows = rows[:middle]
     assert [row[:2] for row in rows[1:]] == [list(k[:2]) for k in found if k[2] == "error"]
     for mode, method, *texts, paper in rows[1:]:
         for metric, text in zip(("error", "error_oracle"), texts, strict=True):
