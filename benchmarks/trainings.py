@@ -97,6 +97,12 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="tiny networks, for a test")
     parser.add_argument("--out", type=Path, default=Path("results/bench"))
     args = parser.parse_args()
+    known = {method for name in WHOLE for method in methods_of(name)}
+    if unknown := set(args.methods or ()) - known:
+        parser.error(
+            f"Expected --methods among {', '.join(sorted(known))} but got "
+            f"{', '.join(sorted(unknown))}; leave it out for all."
+        )
     command = f"python benchmarks/trainings.py --device {args.device}"
     command += f" --methods {' '.join(args.methods)}" if args.methods else ""
     torch.set_num_threads(1)

@@ -277,6 +277,27 @@ def test_trainings_are_timed(sets, tmp_path):
     ]
 
 
+def test_timings_that_are_broken_off_keep_what_they_have(load, tmp_path, monkeypatch, capsys):
+    trainings = load("trainings")
+
+    def measure(name, method, args):
+        if method == "club_sample":
+            raise KeyboardInterrupt
+        return {"experiment": name, "method": method, "seconds": 1.0, "from": "nothing"}
+
+    monkeypatch.setattr(trainings, "measure", measure)
+    command = ["trainings.py", "--device", "cpu", "--out", str(tmp_path), "--methods"]
+    monkeypatch.setattr("sys.argv", [*command, "club", "club_sample"])
+    with pytest.raises(KeyboardInterrupt):
+        trainings.main()
+    result = json.loads((tmp_path / "trainings_cpu.json").read_text())
+    assert [row["method"] for row in result["rows"]] == ["club"]
+    monkeypatch.setattr("sys.argv", [*command, "clubs"])
+    with pytest.raises(SystemExit):
+        trainings.main()
+    assert "but got clubs; leave it out for all" in capsys.readouterr().err
+
+
 def test_a_training_that_takes_too_long_misses_its_goal(load):
     trainings = load("trainings")
     rows = [{"experiment": "information-bottleneck", "method": m, "seconds": s}

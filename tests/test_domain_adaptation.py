@@ -381,6 +381,8 @@ def test_settings_are_those_of_the_mode_unless_a_flag_is_given():
     assert ("mnist-usps", "without-inversion") in seen
     assert ("stl10-cifar10", "without-inversion") not in seen  # where nothing is inverted
     assert ("stl10-cifar10", "without-warps") in seen
+    still = EXPERIMENTS["domain-adaptation"].cells(DomainAdaptationConfig(seeds=1, warp=0.0))
+    assert not any(cell.method.endswith("-without-warps") for cell in still)
     objects = settle(DomainAdaptationConfig(), Cell("recipe", "stl10-cifar10", "club", 0))
     assert objects == replace(PRESETS["recipe"], **OBJECTS["recipe"])
     given = DomainAdaptationConfig(batch_size=7)
@@ -402,6 +404,7 @@ def test_settings_are_those_of_the_mode_unless_a_flag_is_given():
         ({"background": -1.0}, "--background of at least 0 but got -1.0"),
         ({"holes": -1}, "--holes of at least 0 but got -1"),
         ({"warm_up": -0.1}, "--warm-up of at least 0 but got -0.1"),
+        ({"background": float("nan")}, "--background of at least 0 but got nan"),
         ({"batch_size": 1}, "--batch-size of at least 2 but got 1"),
     ],
 )
@@ -476,8 +479,7 @@ def test_quick_through_the_command(tmp_path, run_quick):
     assert "What each ingredient gives club_sample" in shown
     assert "Labels that can be read from the domain embedding" in shown
     assert "| correct | club |" in shown
-    assert (
-        "| correct | dann |" not in shown.partition("Labels that can")[2]
-    )  # has no such embedding
+    _, _, labels = shown.partition("Labels that can")
+    assert "| correct | dann |" not in labels  # has no such embedding
     assert "usps: plain arrays: unknown content" in shown
     assert not (folder / "checkpoints").exists()

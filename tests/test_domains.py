@@ -122,10 +122,11 @@ def test_classes_of_cifar_and_stl_are_aligned():
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("split", [False, True])
 @pytest.mark.parametrize("shape", [(128, 64, 28, 28), (32, 96, 32, 32), (16, 192, 7, 7)])
-def test_on_a_gpu_the_kernel_of_batch_norm_gives_what_torch_does(shape, dtype, monkeypatch):
+def test_on_a_gpu_the_kernel_of_batch_norm_gives_what_torch_does(shape, split, dtype, monkeypatch):
     torch.manual_seed(0)
-    layer = encoders.BatchNorm(shape[1], slope=0.1).cuda()
+    layer = encoders.BatchNorm(shape[1], split, slope=0.1).cuda()
     with torch.no_grad():
         layer.weight.normal_()
         layer.bias.normal_()
@@ -205,7 +206,7 @@ def test_tasks(name, sets):
     expected = {"svhn": 54, "usps": 96}.get(task.source, 60 if task.classes == 10 else 54)
     assert len(source.images) == expected
     few, _ = load_task(name, 20)
-    assert len(few.images) <= 32
+    assert len(few.images) <= 20
     config = replace(CONFIG, steps=2, points=1, batch_size=4)
     found = Course(config, Cell("recipe", name, "club_sample", 0), few, few).run()
     assert len(found["curve"]) == 2
@@ -239,7 +240,7 @@ def test_the_test_part_of_usps_is_harder_than_its_training_part():
         nearest = torch.cdist(test, train).argmin(1)
         errors[division] = (usps.labels[nearest] != usps.test_labels).float().mean().item()
     assert len(usps.images) == 7291
-    assert errors["own"] > 1.5 * errors["pooled"]
+    assert errors["own"] > 2 * errors["pooled"]
 
 
 def test_a_target_needs_a_test_part(sets, monkeypatch):

@@ -108,7 +108,7 @@ def test_the_bottleneck():
             case "correct", "mine":
                 assert upper > 250
             case "correct", "infonce":
-                assert 11 < upper < 12.5
+                assert 11 <= round(upper) <= 12
             case "correct", _:
                 assert 2.6 < lower < upper < 5.5
                 assert 2.15 < values["y"][-1] < 2.25
@@ -120,9 +120,9 @@ def test_the_bottleneck():
             case "recipe", "none":
                 assert upper > 500
             case "recipe", "vub" | "l1out":
-                assert 11 < upper < 13
+                assert 11 <= round(upper) <= 13
             case "recipe", _:
-                assert 6 < upper < 7.5
+                assert round(upper) == 7
     page = (ROOT / "docs" / "bottleneck.md").read_text()
     assert f"by {fmean(changes):.2f} points in the mean" in page
     assert f"200 epochs lies {fmean(gaps):.2f} points below" in page

@@ -135,7 +135,7 @@ class DomainAdaptation(Experiment[DomainAdaptationConfig]):
             for task in TASKS
             for method in methods
             if not method.endswith("-picked-pixels") or "stl10" in task
-            if method in METHODS or _changes_something(mode, task, method)
+            if method in METHODS or _changes_something(config, mode, task, method)
             for seed in range(config.seeds)
         ]
 
@@ -241,9 +241,9 @@ class DomainAdaptation(Experiment[DomainAdaptationConfig]):
         return figures
 
 
-def _changes_something(mode: str, task: str, method: str) -> bool:
+def _changes_something(config: DomainAdaptationConfig, mode: str, task: str, method: str) -> bool:
     """Whether a method with an ending is other than without, on a task."""
-    config, (base, _) = DomainAdaptationConfig(), split_method(method)
+    base, _ = split_method(method)
     return settle(config, Cell(mode, task, method, 0)) != settle(config, Cell(mode, task, base, 0))
 
 

@@ -145,13 +145,15 @@ def load_domain(
         images, labels = shape_images(given.images, task.side, reduction), given.labels
         if task.classes == len(SHARED):
             images, labels = share_classes(images, labels, CIFAR10 if name == "cifar10" else STL10)
-        parts.append((images[:count], labels[:count]) if count else (images, labels))
+        parts.append((images, labels))
     if len(parts) == 1:
         ((images, labels),) = parts
         cut = len(images) - max(1, len(images) // HELD_OUT)
         parts = [(images[:cut], labels[:cut]), (images[cut:], labels[cut:])]
     if name == "usps" and division == "pooled":
         parts = redivide(parts)
+    if count:
+        parts = [(images[:count], labels[:count]) for images, labels in parts]
     x, y, x_test, y_test = (
         torch.from_numpy(np.ascontiguousarray(v)).to(device) for pair in parts for v in pair
     )

@@ -1,9 +1,9 @@
 """What goes into a domain adaptation: the settings of each mode, and what can be left out.
 
-`as-published` has the settings of the authors' code, errors included; `correct` those of the paper,
-by its equations; `recipe` adds what later work did, one setting for all digits and one for objects,
-where the network is larger, as Shu et al. 2018 have it. A flag that is given replaces the setting
-of its name in all modes; one that is left out is what the mode says.
+`as-published` has the settings of the authors' code, errors included; `correct` is the framework of
+the paper by its equations; `recipe` adds what later work did, one setting for all digits and one
+for objects, where the network is larger, as Shu et al. 2018 have it. A flag that is given replaces
+the setting of its name in all modes; one that is left out is what the mode says.
 
 A method of the recipe with an ending, such as "club_sample-without-teacher", is the same method
 with one ingredient changed (`ABLATIONS`).
@@ -274,7 +274,7 @@ class DomainAdaptationConfig(Config):
                             ("warp", 0), ("inversion", 0), ("background", 0),
                             ("holes", 0), ("warm_up", 0)):  # fmt: skip
             value = getattr(self, name)
-            if value is not None and value < least:
+            if value is not None and not value >= least:
                 raise ValueError(
                     f"Expected --{name.replace('_', '-')} of at least {least} but got {value}; "
                     "leave it out for that of the mode."
