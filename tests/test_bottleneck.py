@@ -18,6 +18,7 @@ from mibounds.stacks import Stack
 
 pytest.importorskip("pooch")
 
+GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 CONFIG = ib.BottleneckConfig(
     seeds=2, epochs=3, scan_epochs=2, batch_size=20, lr=3e-3, average=0.9, holdout=40, samples=2,
     hidden=16, width=4, estimator_hidden=8,
@@ -239,9 +240,13 @@ def rehearse(stack, required):
     return stack.step
 
 
-def test_interrupted_training_goes_on(digits, tmp_path, monkeypatch):
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=GPU)])
+def test_interrupted_training_goes_on(device, digits, tmp_path, monkeypatch):
     monkeypatch.setattr(lanes, "EVERY", 2)
-    monkeypatch.setattr(Stack, "record", rehearse)
+    if device == "cpu":
+        monkeypatch.setattr(Stack, "record", rehearse)
+    arrays = (digits.x, digits.y, digits.x_test, digits.y_test)
+    digits = ib.Digits(*(each.to(device) for each in arrays), digits.origin)
     config = replace(CONFIG, checkpoints=str(tmp_path))
     some = runs("club", "mine")
     whole = ib.train(CONFIG, some, digits, 5)

@@ -38,7 +38,7 @@ def test_the_encoder_has_nine_convolutions():
     assert [c.out_channels for c in convolutions] == [64] * 9
     assert all(c.weight.is_contiguous(memory_format=torch.channels_last) for c in convolutions)
     kinds = [type(m).__name__ for m in encoder.layers]
-    assert kinds.count("MaxPool2d") == kinds.count("Noise") == 2
+    assert kinds.count("Pool") == kinds.count("Noise") == 2
     wide = [m for m in Encoder((96, 192, 192)).modules() if isinstance(m, torch.nn.Conv2d)]
     assert [c.out_channels for c in wide] == [96] * 3 + [192] * 6
     x = torch.randn(2, 3, 32, 32)
@@ -138,6 +138,21 @@ def test_on_a_gpu_the_kernel_of_batch_norm_gives_what_torch_does(shape, split, d
     tolerance = 1e-5 if dtype == torch.float32 else 5e-3
     for a, b in zip(found, _pull(layer, x.float(), g.float()), strict=True):
         assert (a - b).norm() < tolerance * b.norm()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("shape", [(128, 64, 28, 28), (32, 96, 32, 32), (16, 192, 7, 7)])
+def test_on_a_gpu_the_kernel_of_pooling_gives_what_torch_does(shape, monkeypatch):
+    x = torch.randn(shape, device="cuda").bfloat16().contiguous(memory_format=torch.channels_last)
+    g = torch.randn(*shape[:2], shape[2] // 2, shape[3] // 2, device="cuda").bfloat16()
+    two = []
+    for builds in (True, False):
+        monkeypatch.setattr(encoders, "triton_builds", lambda builds=builds: builds)
+        given = x.clone().requires_grad_()
+        out = encoders.Pool()(given)
+        two.append((out.detach(), *torch.autograd.grad(out, given, g)))
+    for a, b in zip(*two, strict=True):
+        assert torch.equal(a, b)
 
 
 def _pull(layer, x, g):

@@ -16,8 +16,9 @@ PROGRAM = """
 import sys, torch
 from torch.nn import functional as F
 from mibounds import stacks
+from mibounds.experiments import encoder_kernels
 from mibounds.experiments.adam_kernel import take_adam_step
-from mibounds.experiments.norm_kernel import normalise
+from mibounds.experiments.encoder_kernels import normalise, pool
 from mibounds.gpu_kernels import concat_scores
 
 device = sys.argv[1]
@@ -42,7 +43,8 @@ for n in (1, 1000, 5003):
         step(*state, *torch.tensor([0.3, 0.7], device=device), (0.5, 0.9))
         two.append(state)
     torch.testing.assert_close(*two)
-for n, c, h in ((6, 4, 5), (40, 6, 16), (3, 96, 4)):
+encoder_kernels.PARTS = 3  # so that a part has several tiles
+for n, c, h in ((6, 4, 5), (40, 6, 16), (3, 96, 4), (9, 64, 28), (2, 192, 7)):
     x = (3 + 2 * torch.randn(n, c, h, h, device=device)).to(memory_format=torch.channels_last)
     w, b = 1 + 0.3 * torch.randn(c, device=device), torch.randn(c, device=device)
     g = torch.randn(n, c, h, h, device=device)  # not channels last
@@ -56,6 +58,15 @@ for n, c, h in ((6, 4, 5), (40, 6, 16), (3, 96, 4)):
             out = F.leaky_relu(out, 0.1)
         two.append((out, *torch.autograd.grad(out, given, g)))
     torch.testing.assert_close(*two, rtol=1e-4, atol=2e-4)
+for shape in ((3, 64, 8, 6), (2, 96, 5, 7), (5, 6, 2, 2), (1, 192, 4, 4)):
+    x = torch.randint(4, shape, device=device).float().to(memory_format=torch.channels_last)
+    g = torch.randn(*shape[:2], shape[2] // 2, shape[3] // 2, device=device)
+    two = []
+    for pooled in (pool, lambda x: F.max_pool2d(x, 2)):
+        given = x.clone().requires_grad_()
+        out = pooled(given)
+        two.append((out, *torch.autograd.grad(out, given, g)))
+    torch.testing.assert_close(*two, rtol=0, atol=0)
 print("same")
 """
 

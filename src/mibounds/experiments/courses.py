@@ -74,7 +74,7 @@ class Course:
             self.model = make_adaptation(method, s, self.task, bf16, cell.seed)
         self.model.to(self.device)
         self.averaged = copy.deepcopy(self.model.nets).eval().requires_grad_(False)
-        self.views = Views(s, self.task.flips, self.task.side)
+        self.views = Views(s, self.task.flips, self.task.side, self.device)
         self.normalisers = [Normaliser(domain, s.normalisation) for domain in self.domains]
         self.parts = {name: list(net.parameters()) for name, net in self.model.nets.items()}
         self.moments: dict[Tensor, tuple[Tensor, Tensor, Tensor]] = {

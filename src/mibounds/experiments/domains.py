@@ -204,21 +204,9 @@ def shape_images(images: np.ndarray, side: int, reduction: Reduction = "means") 
         return images[:, edge : edge + side, edge : edge + side]
     if now < side:
         pixels = torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2).float()
-        larger = enlarge(pixels, side, "bilinear")
+        larger = F.interpolate(pixels, size=(side, side), mode="bilinear")
         return larger.round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).numpy()
     return images
-
-
-def enlarge(
-    x: Float[Tensor, "b c h w"], side: int, mode: Literal["bilinear", "bicubic"] = "bicubic"
-) -> Float[Tensor, "b c s s"]:
-    """Images of a larger side, by interpolation.
-
-    Example:
-        >>> enlarge(torch.ones(1, 3, 8, 8), 28).shape
-        torch.Size([1, 3, 28, 28])
-    """
-    return F.interpolate(x, size=(side, side), mode=mode, align_corners=False)
 
 
 def share_classes(

@@ -68,11 +68,27 @@ class BatchNorm(nn.Module):
 
     def _normalise(self, x: Tensor) -> Tensor:
         if x.is_cuda and triton_builds():
-            from mibounds.experiments.norm_kernel import normalise
+            from mibounds.experiments.encoder_kernels import normalise
 
             return normalise(x, self.weight, self.bias, EPS, self.slope)
         x = F.batch_norm(x, None, None, self.weight, self.bias, training=True, eps=EPS)
         return F.leaky_relu(x, self.slope)
+
+
+class Pool(nn.Module):
+    """The largest of each square of two by two places; on a GPU by a Triton kernel.
+
+    Example:
+        >>> Pool()(torch.arange(16.0).view(1, 1, 4, 4)).flatten().tolist()
+        [5.0, 7.0, 13.0, 15.0]
+    """
+
+    def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c p q"]:
+        if x.is_cuda and triton_builds():
+            from mibounds.experiments.encoder_kernels import pool
+
+            return pool(x)
+        return F.max_pool2d(x, 2)
 
 
 class Noise(nn.Module):
@@ -128,7 +144,7 @@ class Encoder(nn.Module):
         before = 3
         for block, width in enumerate(widths):
             if block:
-                layers += [nn.MaxPool2d(2), Noise(dropout, noise)]
+                layers += [Pool(), Noise(dropout, noise)]
             for _ in range(DEPTH):
                 layers += [nn.Conv2d(before, width, 3, padding=1, bias=False)]
                 layers += [BatchNorm(width, split, SLOPE)]

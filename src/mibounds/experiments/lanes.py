@@ -230,8 +230,8 @@ class Lane:
             self.found["curve"].append(100 * wrong.float().mean(-1))
             if self.epoch in self.points:
                 self._measure(mean, scale, g)
-        if self.path is not None and self.epoch % EVERY == 0:
-            self._save(self.path)
+            if self.path is not None and self.epoch % EVERY == 0:
+                self._save(self.path)  # on the stream whose values it is to see
 
     def _measure(self, mean: Tensor, scale: Tensor, g: torch.Generator) -> None:
         count = min(PLANE, len(self.digits.y_test))

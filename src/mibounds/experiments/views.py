@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mibounds.experiments.domains import enlarge
 from mibounds.experiments.ingredients import Settings
 
 if TYPE_CHECKING:
@@ -30,6 +29,7 @@ class Views:
         settings: how much of each change.
         flips: whether shifted images are mirrored too.
         side: pixels of a side.
+        device: of the images.
 
     Example:
         >>> views = Views(Settings(shift=2, holes=4, batch_size=5), flips=False, side=8)
@@ -43,9 +43,12 @@ class Views:
         torch.Size([5, 1, 8, 8])
     """
 
-    def __init__(self, settings: Settings, flips: bool, side: int):
+    def __init__(
+        self, settings: Settings, flips: bool, side: int, device: str | torch.device = "cpu"
+    ):
         self.settings, self.flips, self.side = settings, flips, side
         self.count = 1 + settings.two_views
+        self.smoothing = smoothing(side, SMOOTH).to(device)
 
     def draw(self, steps: int, generator: torch.Generator) -> dict[str, Tensor]:
         """What the views of so many steps are made by, each (steps, views, 2 domains, images, ...).
@@ -106,10 +109,24 @@ class Views:
         if "signs" in own:
             x = x * own["signs"]
         if "backgrounds" in own:
-            x = x + enlarge(own["backgrounds"], x.shape[-1])
+            x = x + self.smoothing @ own["backgrounds"] @ self.smoothing.T
         if "holes" in own:
             x = make_holes(x, own["holes"], self.settings.holes)
         return x
+
+
+def smoothing(side: int, coarse: int) -> Float[Tensor, "side coarse"]:
+    """What makes a longer column of a coarse one, by cubic interpolation.
+
+    From both sides of a coarse image it makes a smooth one, in two products of matrices; torch's
+    own interpolation of small images is much slower on a GPU.
+
+    Example:
+        >>> smoothing(28, 8).sum(1).allclose(torch.ones(28))
+        True
+    """
+    columns = torch.eye(coarse)[None, :, :, None]
+    return F.interpolate(columns, size=(side, 1), mode="bicubic")[0, :, :, 0].T.contiguous()
 
 
 def take_images(

@@ -1,0 +1,310 @@
+"""What stands between the convolutions of an encoder, as Triton kernels.
+
+Batch normalisation with a leaky ReLU takes two sweeps over memory forwards and two backwards, and
+none for the leaky ReLU; pooling takes one and one. Rows are the places of all images and columns
+their channels, as they lie in memory; a program has a tile of them at a time. Sums are taken in the
+same order in every run. This file imports triton and is imported only where it is used.
+"""
+
+# pyright: reportArgumentType=false, reportCallIssue=false
+# (a kernel takes plain numbers for its constants, and options of the launch besides)
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+PARTS = 528  # of the rows of a batch, four for each of the processors of an H200
+TILE = 4096  # numbers that a program has at a time
+LEAST = 16  # columns of a tile, where they do not divide the channels
+MOST = 128
+FINISHED = 8  # channels whose sums are finished at a time
+WARPS = 4
+
+
+def normalise(x: Tensor, weight: Tensor, bias: Tensor, eps: float, slope: float) -> Tensor:
+    """Normalise channels by the statistics of a batch, then a leaky ReLU.
+
+    Args:
+        x: (n, c, h, w), with channels last in memory.
+        weight: of each channel, float32.
+        bias: likewise.
+        eps: added to a variance.
+        slope: of the leaky ReLU below zero.
+    """
+    return _Normalise.apply(x, weight, bias, eps, slope)  # pyright: ignore[reportReturnType]
+
+
+def pool(x: Tensor) -> Tensor:
+    """The largest of each square of two by two places; of equal ones the first has the gradient.
+
+    Args:
+        x: (n, c, h, w), with channels last in memory.
+    """
+    return _Pool.apply(x)  # pyright: ignore[reportReturnType]
+
+
+class _Normalise(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, eps, slope):
+        x = x.contiguous(memory_format=torch.channels_last)
+        c = x.shape[1]
+        m = x.numel() // c
+        weight, bias = weight.contiguous(), bias.contiguous()
+        mean, deviation = x.new_empty(2, c, dtype=torch.float32)
+        down, across, blocks = _tile(c)
+        sums, per = _parts(x, m, c, down)
+        _moments[(sums.shape[1], blocks)](x, sums, m, per, c, down, across, num_warps=WARPS)
+        rows = triton.next_power_of_2(sums.shape[1])
+        finish = (triton.cdiv(c, FINISHED),)
+        _finish_moments[finish](sums, mean, deviation, m, c, sums.shape[1], eps, rows, FINISHED)
+        out = torch.empty_like(x)
+        parameters = mean, deviation, weight, bias
+        _normalise[(triton.cdiv(m, down), blocks)](
+            x, out, *parameters, m, slope, c, down, across, num_warps=WARPS
+        )
+        ctx.save_for_backward(x, *parameters)
+        ctx.slope = slope
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        x, *parameters = ctx.saved_tensors
+        g = gradients[0].contiguous(memory_format=torch.channels_last)
+        c = x.shape[1]
+        m = x.numel() // c
+        down, across, blocks = _tile(c)
+        sums, per = _parts(x, m, c, down)
+        _pull_moments[(sums.shape[1], blocks)](
+            x, g, sums, *parameters, m, per, ctx.slope, c, down, across, num_warps=2 * WARPS
+        )
+        of_bias, of_weight = totals = x.new_empty(2, c, dtype=torch.float32)
+        rows = triton.next_power_of_2(sums.shape[1])
+        finish = (triton.cdiv(c, FINISHED),)
+        _finish_sums[finish](sums, totals, c, sums.shape[1], rows, FINISHED)
+        dx = torch.empty_like(x)
+        _pull_back[(triton.cdiv(m, down), blocks)](
+            x, g, dx, totals, *parameters, m, ctx.slope, c, down, across, num_warps=WARPS
+        )
+        return dx, of_weight, of_bias, None, None
+
+
+class _Pool(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        x = x.contiguous(memory_format=torch.channels_last)
+        n, c, h, w = x.shape
+        out = x.new_empty(n, c, h // 2, w // 2).contiguous(memory_format=torch.channels_last)
+        grid, sizes = _squares(out)
+        _pool[grid](x, out, out.numel() // c, h, w, *sizes, num_warps=WARPS)
+        ctx.save_for_backward(x)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        (x,) = ctx.saved_tensors
+        g = gradients[0].contiguous(memory_format=torch.channels_last)
+        h, w = x.shape[2:]
+        # Where a side is odd, its last places are in no square.
+        dx = torch.zeros_like(x) if h % 2 or w % 2 else torch.empty_like(x)
+        grid, sizes = _squares(g)
+        _pull_pool[grid](x, g, dx, g.numel() // g.shape[1], h, w, *sizes, num_warps=WARPS)
+        return dx
+
+
+def _tile(c: int) -> tuple[int, int, int]:
+    """Rows and columns of a tile, and how many tiles lie side by side."""
+    across = c & -c  # the largest power of two that divides it
+    if across < LEAST:
+        across = triton.next_power_of_2(c)
+    across = min(across, MOST)
+    return TILE // across, across, triton.cdiv(c, across)
+
+
+def _parts(x: Tensor, m: int, c: int, down: int) -> tuple[Tensor, int]:
+    """Where sums over parts of the rows go, and the rows of a part, which are whole tiles."""
+    per = down * triton.cdiv(m, PARTS * down)
+    return x.new_empty(2, triton.cdiv(m, per), c, dtype=torch.float32), per
+
+
+def _squares(out: Tensor) -> tuple[tuple[int, int], tuple[int, int, int]]:
+    """The programs that pool, and the channels and sizes of their tiles; four of these are read."""
+    c = out.shape[1]
+    down, across, blocks = _tile(c)
+    down = max(1, down // 4)
+    return (triton.cdiv(out.numel() // c, down), blocks), (c, down, across)
+
+
+# --- normalisation --------------------------------------------------------------------------------
+
+
+@triton.jit
+def _moments(x, sums, m, per, C: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr):
+    part = tl.program_id(0)
+    k = tl.program_id(1) * ACROSS + tl.arange(0, ACROSS)
+    total = tl.zeros([DOWN, ACROSS], dtype=tl.float32)
+    squares = tl.zeros([DOWN, ACROSS], dtype=tl.float32)
+    for start in range(part * per, part * per + per, DOWN):
+        i = start + tl.arange(0, DOWN)
+        inside = (i < m)[:, None]
+        if C % ACROSS != 0:
+            inside = inside & (k < C)[None, :]
+        places = i[:, None] * C + k[None, :]
+        values = tl.load(x + places, mask=inside, other=0.0).to(tl.float32)
+        total += values
+        squares += values * values
+    tl.store(sums + part * C + k, tl.sum(total, 0), mask=k < C)
+    tl.store(sums + (tl.num_programs(0) + part) * C + k, tl.sum(squares, 0), mask=k < C)
+
+
+@triton.jit
+def _finish_moments(
+    sums, mean, deviation, m, c, parts, eps, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+):
+    i, k = tl.arange(0, ROWS), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = (i < parts)[:, None] & (k < c)[None, :]
+    places = i[:, None] * c + k[None, :]
+    first = tl.sum(tl.load(sums + places, mask=inside, other=0.0), 0) / m
+    second = tl.sum(tl.load(sums + parts * c + places, mask=inside, other=0.0), 0) / m
+    variance = tl.maximum(second - first * first, 0.0)
+    tl.store(mean + k, first, mask=k < c)
+    tl.store(deviation + k, tl.sqrt(variance + eps), mask=k < c)
+
+
+@triton.jit
+def _finish_sums(sums, totals, c, parts, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    i, k = tl.arange(0, ROWS), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = (i < parts)[:, None] & (k < c)[None, :]
+    places = i[:, None] * c + k[None, :]
+    first = tl.sum(tl.load(sums + places, mask=inside, other=0.0), 0)
+    second = tl.sum(tl.load(sums + parts * c + places, mask=inside, other=0.0), 0)
+    tl.store(totals + k, first, mask=k < c)
+    tl.store(totals + c + k, second, mask=k < c)
+
+
+@triton.jit
+def _normalise(
+    x, out, mean, deviation, weight, bias, m, slope,
+    C: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
+):  # fmt: skip
+    i = tl.program_id(0) * DOWN + tl.arange(0, DOWN)
+    k = tl.program_id(1) * ACROSS + tl.arange(0, ACROSS)
+    centre = tl.load(mean + k, mask=k < C, other=0.0)
+    w = tl.load(weight + k, mask=k < C, other=0.0) / tl.load(deviation + k, mask=k < C, other=1.0)
+    b = tl.load(bias + k, mask=k < C, other=0.0)
+    inside = (i < m)[:, None]
+    if C % ACROSS != 0:
+        inside = inside & (k < C)[None, :]
+    places = i[:, None] * C + k[None, :]
+    values = tl.load(x + places, mask=inside, other=0.0).to(tl.float32)
+    values = (values - centre[None, :]) * w[None, :] + b[None, :]
+    values = tl.where(values > 0, values, slope * values)
+    tl.store(out + places, values.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _pull_moments(
+    x, g, sums, mean, deviation, weight, bias, m, per, slope,
+    C: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
+):  # fmt: skip
+    part = tl.program_id(0)
+    k = tl.program_id(1) * ACROSS + tl.arange(0, ACROSS)
+    centre = tl.load(mean + k, mask=k < C, other=0.0)[None, :]
+    scale = 1.0 / tl.load(deviation + k, mask=k < C, other=1.0)[None, :]
+    w = tl.load(weight + k, mask=k < C, other=0.0)[None, :]
+    b = tl.load(bias + k, mask=k < C, other=0.0)[None, :]
+    of_bias = tl.zeros([DOWN, ACROSS], dtype=tl.float32)
+    of_weight = tl.zeros([DOWN, ACROSS], dtype=tl.float32)
+    for start in range(part * per, part * per + per, DOWN):
+        i = start + tl.arange(0, DOWN)
+        inside = (i < m)[:, None]
+        if C % ACROSS != 0:
+            inside = inside & (k < C)[None, :]
+        places = i[:, None] * C + k[None, :]
+        scores = (tl.load(x + places, mask=inside, other=0.0).to(tl.float32) - centre) * scale
+        pulled = tl.load(g + places, mask=inside, other=0.0).to(tl.float32)
+        pulled = tl.where(scores * w + b > 0, pulled, slope * pulled)
+        of_bias += pulled
+        of_weight += pulled * scores
+    tl.store(sums + part * C + k, tl.sum(of_bias, 0), mask=k < C)
+    tl.store(sums + (tl.num_programs(0) + part) * C + k, tl.sum(of_weight, 0), mask=k < C)
+
+
+@triton.jit
+def _pull_back(
+    x, g, dx, totals, mean, deviation, weight, bias, m, slope,
+    C: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
+):  # fmt: skip
+    i = tl.program_id(0) * DOWN + tl.arange(0, DOWN)
+    k = tl.program_id(1) * ACROSS + tl.arange(0, ACROSS)
+    centre = tl.load(mean + k, mask=k < C, other=0.0)[None, :]
+    scale = 1.0 / tl.load(deviation + k, mask=k < C, other=1.0)[None, :]
+    w = tl.load(weight + k, mask=k < C, other=0.0)[None, :]
+    b = tl.load(bias + k, mask=k < C, other=0.0)[None, :]
+    of_bias = tl.load(totals + k, mask=k < C, other=0.0)[None, :] / m
+    of_weight = tl.load(totals + C + k, mask=k < C, other=0.0)[None, :] / m
+    inside = (i < m)[:, None]
+    if C % ACROSS != 0:
+        inside = inside & (k < C)[None, :]
+    places = i[:, None] * C + k[None, :]
+    scores = (tl.load(x + places, mask=inside, other=0.0).to(tl.float32) - centre) * scale
+    pulled = tl.load(g + places, mask=inside, other=0.0).to(tl.float32)
+    pulled = tl.where(scores * w + b > 0, pulled, slope * pulled)
+    pulled = (pulled - of_bias - scores * of_weight) * (w * scale)
+    tl.store(dx + places, pulled.to(dx.dtype.element_ty), mask=inside)
+
+
+# --- pooling --------------------------------------------------------------------------------------
+
+
+@triton.jit
+def _corner(i, h, w):
+    """The row of the first of four places, for rows of what is pooled."""
+    across, down = w // 2, h // 2
+    image, rest = i // (across * down), i % (across * down)
+    return (image * h + 2 * (rest // across)) * w + 2 * (rest % across)
+
+
+@triton.jit
+def _pool(x, out, m, h, w, C: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr):
+    i = tl.program_id(0) * DOWN + tl.arange(0, DOWN)
+    k = tl.program_id(1) * ACROSS + tl.arange(0, ACROSS)
+    inside = (i < m)[:, None]
+    if C % ACROSS != 0:
+        inside = inside & (k < C)[None, :]
+    first = x + _corner(i, h, w)[:, None] * C + k[None, :]
+    a = tl.load(first, mask=inside, other=0.0).to(tl.float32)
+    b = tl.load(first + C, mask=inside, other=0.0).to(tl.float32)
+    c = tl.load(first + w * C, mask=inside, other=0.0).to(tl.float32)
+    d = tl.load(first + w * C + C, mask=inside, other=0.0).to(tl.float32)
+    most = tl.maximum(tl.maximum(a, b), tl.maximum(c, d))
+    tl.store(out + i[:, None] * C + k[None, :], most.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _pull_pool(x, g, dx, m, h, w, C: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr):
+    i = tl.program_id(0) * DOWN + tl.arange(0, DOWN)
+    k = tl.program_id(1) * ACROSS + tl.arange(0, ACROSS)
+    inside = (i < m)[:, None]
+    if C % ACROSS != 0:
+        inside = inside & (k < C)[None, :]
+    corner = _corner(i, h, w)[:, None] * C + k[None, :]
+    pulled = tl.load(g + i[:, None] * C + k[None, :], mask=inside, other=0.0)
+    none = tl.zeros_like(pulled)
+    a = tl.load(x + corner, mask=inside, other=0.0).to(tl.float32)
+    b = tl.load(x + corner + C, mask=inside, other=0.0).to(tl.float32)
+    c = tl.load(x + corner + w * C, mask=inside, other=0.0).to(tl.float32)
+    d = tl.load(x + corner + w * C + C, mask=inside, other=0.0).to(tl.float32)
+    above, below = tl.where(b > a, b, a), tl.where(d > c, d, c)
+    lower, right, right_below = below > above, b > a, d > c
+    tl.store(dx + corner, tl.where(lower | right, none, pulled), mask=inside)
+    tl.store(dx + corner + C, tl.where(lower | ~right, none, pulled), mask=inside)
+    tl.store(dx + corner + w * C, tl.where(lower & ~right_below, pulled, none), mask=inside)
+    tl.store(dx + corner + w * C + C, tl.where(lower & right_below, pulled, none), mask=inside)
