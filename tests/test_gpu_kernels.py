@@ -43,7 +43,7 @@ for n in (1, 1000, 5003):
         step(*state, *torch.tensor([0.3, 0.7], device=device), (0.5, 0.9))
         two.append(state)
     torch.testing.assert_close(*two)
-encoder_kernels.PARTS = 3  # so that a part has several tiles
+encoder_kernels.PROGRAMS = 3  # so that a part has several tiles
 for n, c, h in ((6, 4, 5), (40, 6, 16), (3, 96, 4), (9, 64, 28), (2, 192, 7)):
     x = (3 + 2 * torch.randn(n, c, h, h, device=device)).to(memory_format=torch.channels_last)
     w, b = 1 + 0.3 * torch.randn(c, device=device), torch.randn(c, device=device)

@@ -19,7 +19,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-PARTS = 528  # of the rows of a batch, four for each of the processors of an H200
+PROGRAMS = 528  # that sum at once, four on each of the processors of an H200
 TILE = 4096  # numbers that a program has at a time
 LEAST = 16  # columns of a tile, where they do not divide the channels
 MOST = 128
@@ -58,7 +58,7 @@ class _Normalise(torch.autograd.Function):
         weight, bias = weight.contiguous(), bias.contiguous()
         mean, deviation = x.new_empty(2, c, dtype=torch.float32)
         down, across, blocks = _tile(c)
-        sums, per = _parts(x, m, c, down)
+        sums, per = _parts(x, m, c)
         _moments[(sums.shape[1], blocks)](x, sums, m, per, c, down, across, num_warps=WARPS)
         rows = triton.next_power_of_2(sums.shape[1])
         finish = (triton.cdiv(c, FINISHED),)
@@ -80,7 +80,7 @@ class _Normalise(torch.autograd.Function):
         c = x.shape[1]
         m = x.numel() // c
         down, across, blocks = _tile(c)
-        sums, per = _parts(x, m, c, down)
+        sums, per = _parts(x, m, c)
         _pull_moments[(sums.shape[1], blocks)](
             x, g, sums, *parameters, m, per, ctx.slope, c, down, across, num_warps=2 * WARPS
         )
@@ -100,7 +100,8 @@ class _Pool(torch.autograd.Function):
     def forward(ctx, x):
         x = x.contiguous(memory_format=torch.channels_last)
         n, c, h, w = x.shape
-        out = x.new_empty(n, c, h // 2, w // 2).contiguous(memory_format=torch.channels_last)
+        like = {"dtype": x.dtype, "device": x.device, "memory_format": torch.channels_last}
+        out = torch.empty(n, c, h // 2, w // 2, **like)
         grid, sizes = _squares(out)
         _pool[grid](x, out, out.numel() // c, h, w, *sizes, num_warps=WARPS)
         ctx.save_for_backward(x)
@@ -128,9 +129,10 @@ def _tile(c: int) -> tuple[int, int, int]:
     return TILE // across, across, triton.cdiv(c, across)
 
 
-def _parts(x: Tensor, m: int, c: int, down: int) -> tuple[Tensor, int]:
+def _parts(x: Tensor, m: int, c: int) -> tuple[Tensor, int]:
     """Where sums over parts of the rows go, and the rows of a part, which are whole tiles."""
-    per = down * triton.cdiv(m, PARTS * down)
+    down, _, blocks = _tile(c)
+    per = down * triton.cdiv(m, max(1, PROGRAMS // blocks) * down)
     return x.new_empty(2, triton.cdiv(m, per), c, dtype=torch.float32), per
 
 
