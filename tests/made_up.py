@@ -39,7 +39,7 @@ def batch(n=6, seed=0, classes=3):
     x = torch.randn(2 * n, 3, 8, 8, generator=g)
     again = x + 0.1 * torch.randn(x.shape, generator=g)
     labels = torch.arange(n) % classes
-    return Batch(x, labels, again, torch.tensor(0.7), torch.tensor(0.5), torch.tensor(0.8))
+    return Batch(x, labels, again, torch.tensor(0.7), torch.tensor(0.5))
 
 
 def write_sets(folder, n=60):

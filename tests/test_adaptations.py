@@ -148,7 +148,7 @@ def test_virtual_adversarial_training_adds_up():
     change = objectives.find_adversary(m.logits, b.x, logits, start, m.settings.vat_step, 3.5)
     q = m.logits(b.x + change).log_softmax(1)
     kl = F.kl_div(q, logits.softmax(1), reduction="none").sum(1)
-    torch.testing.assert_close(got, 2.0 * kl[:6].mean() + 0.8 * 0.5 * kl[6:].mean())
+    torch.testing.assert_close(got, 2.0 * kl[:6].mean() + 0.5 * kl[6:].mean())
     assert got.item() > 0
     assert got.requires_grad
     m.nets.train()
@@ -167,9 +167,9 @@ def test_what_is_added_is_the_sum_of_its_parts():
     taught = m.teacher["classifier"](m.teacher["content"](b.again))
     expected = (
         F.cross_entropy(logits[:6], b.labels)
-        + 0.8 * 0.2 * objectives.conditional_entropy(logits[6:])
-        + 0.8 * 0.3 * objectives.imbalance(logits[6:])
-        + 0.8 * 2.0 * objectives.consistency(logits[6:], taught[6:], 0.1)
+        + 0.2 * objectives.conditional_entropy(logits[6:])
+        + 0.3 * objectives.imbalance(logits[6:])
+        + 2.0 * objectives.consistency(logits[6:], taught[6:], 0.1)
     )
     torch.testing.assert_close(loss, expected)
     assert all(not p.requires_grad for p in m.teacher.parameters())

@@ -156,22 +156,8 @@ def test_backgrounds_are_smooth_and_apart_for_each_image_and_view(domains):
     assert not torch.equal(given["backgrounds"][0], given["backgrounds"][1])
 
 
-def test_holes_are_squares_anywhere_in_both_views(domains):
-    plain, other = (course(domains, "source", "recipe", holes=n) for n in (0, 3))
-    x = plain._images({k: v[0] for k, v in plain.draw(0).items()}, 0)
-    given = {k: v[0] for k, v in other.draw(0).items()}
-    for image, before, (row, column) in zip(
-        other._images(given, 0), x, given["holes"][0].flatten(0, 1).tolist(), strict=True
-    ):
-        expected = before.clone()
-        expected[:, max(0, row - 1) : row + 2, max(0, column - 1) : column + 2] = 0
-        assert torch.equal(image, expected)
-    assert not torch.equal(given["holes"][0], given["holes"][1])
-    assert set(other.draw(0)["holes"].unique().tolist()) == set(range(x.shape[-1]))
-
-
 def test_a_teacher_may_see_plain_images(domains):
-    changes = {"inversion": 0.5, "background": 1.0, "holes": 3, "warp": 0.1}
+    changes = {"inversion": 0.5, "background": 1.0, "warp": 0.1}
     alike = course(domains, "source", "recipe", **changes)
     plain = course(domains, "source", "recipe", **changes, teacher_view="plain")
     none = course(domains, "source", "recipe", **dict.fromkeys(changes, 0))
@@ -348,11 +334,6 @@ def test_schedules(domains):
     flat = course(domains, mi_weight=0.2, steps=10)
     assert (flat.tables["mi_weight"] == flat.tables["mi_weight"][0]).all()
     assert flat.tables["ramp"][0] == 0
-    assert (flat.tables["warmth"] == 1).all()
-    late = course(domains, warm_up=0.5, steps=10).tables["warmth"]
-    assert 0 < late[0] < 0.01
-    assert (late[:5].diff() > 0).all()
-    assert (late[5:] == 1).all()
 
 
 @pytest.mark.parametrize("method", ["source", "club_sample", "dann"])
@@ -405,8 +386,6 @@ def test_settings_are_those_of_the_mode_unless_a_flag_is_given():
         ({"warp": -0.1}, "--warp of at least 0 but got -0.1"),
         ({"inversion": -0.5}, "--inversion of at least 0 but got -0.5"),
         ({"background": -1.0}, "--background of at least 0 but got -1.0"),
-        ({"holes": -1}, "--holes of at least 0 but got -1"),
-        ({"warm_up": -0.1}, "--warm-up of at least 0 but got -0.1"),
         ({"background": float("nan")}, "--background of at least 0 but got nan"),
         ({"batch_size": 1}, "--batch-size of at least 2 but got 1"),
     ],

@@ -55,7 +55,6 @@ class Batch:
         again: the same images augmented once more, for a teacher; x where none is needed.
         ramp: how strong the reversed gradient is by now, from 0 to 1.
         mi_weight: weight of the mutual information by now.
-        warmth: from 0 to 1, share of their weights that terms of the target have by now.
     """
 
     x: Float[Tensor, "n 3 h w"]
@@ -63,7 +62,6 @@ class Batch:
     again: Float[Tensor, "n 3 h w"]
     ramp: Float[Tensor, ""]
     mi_weight: Float[Tensor, ""]
-    warmth: Float[Tensor, ""]
 
 
 Phase = tuple[Tensor, Sequence[str]]  # a loss, and the networks that are to make it smaller
@@ -163,10 +161,9 @@ class Adaptation:
                 taught = self.teacher["classifier"](self.teacher["content"](batch.again))
             _, taught = taught.chunk(2)
             total = total + s.teacher * objectives.consistency(target, taught, s.teacher_threshold)
-        total = batch.warmth * total
         if s.vat_source or s.vat_target:
             on_source, on_target = self.resist(batch.x)
-            total = total + s.vat_source * on_source + batch.warmth * s.vat_target * on_target
+            total = total + s.vat_source * on_source + s.vat_target * on_target
         return total
 
     def resist(self, x: Tensor) -> tuple[Tensor, Tensor]:

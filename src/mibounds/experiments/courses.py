@@ -31,7 +31,6 @@ from mibounds.experiments.ingredients import (
     ramp,
     settle,
     split_method,
-    warmth,
 )
 from mibounds.experiments.interfaces import Cell
 from mibounds.experiments.states import read_state, write_state
@@ -103,7 +102,6 @@ class Course:
             "rate": rates,
             "ramp": ramps,
             "mi_weight": [s.mi_weight * (r if s.mi_schedule == "ramp" else 1.0) for r in ramps],
-            "warmth": [warmth(t / steps, s.warm_up) for t in range(steps)],
             # At first the plain mean of all steps: the beginning is not to be remembered for long.
             "average": [1 - min(s.average, (1 + t) / (10 + t)) for t in range(steps)],
             "teacher": [1 - min(s.teacher_average, (1 + t) / (10 + t)) for t in range(steps)],
@@ -122,7 +120,7 @@ class Course:
         x = self._images(given, 0)
         labels = self.domains[0].labels.index_select(0, given["source"])
         again = self._images(given, 1) if self.settings.two_views else x
-        batch = Batch(x, labels, again, now["ramp"], now["mi_weight"], now["warmth"])
+        batch = Batch(x, labels, again, now["ramp"], now["mi_weight"])
         for loss, names in self.model.phases(batch):
             self.update(loss, names, now["rate"])
         with torch.no_grad():

@@ -60,7 +60,6 @@ class Settings:
     inversion: float = 0.0
     inverted: Inverted = "images"
     background: float = 0.0
-    holes: int = 0
     batch_size: int = 64
     lr: float = 1e-3
     rates: Rates = "cosine"
@@ -87,7 +86,6 @@ class Settings:
     teacher_threshold: float = 0.95
     teacher_average: float = 0.99
     teacher_view: View = "alike"
-    warm_up: float = 0.0
 
     @property
     def two_views(self) -> bool:
@@ -180,7 +178,6 @@ class DomainAdaptationConfig(Config):
         inversion: share of images, or of their channels, whose normalised pixels change sign.
         inverted: whether images are so changed as a whole, or each of their channels by itself.
         background: deviation of smooth random colours that are added to normalised images.
-        holes: pixels of the side of a square that is wiped out of each image.
         batch_size: images of each domain a step.
         lr: rate of Adam, whose beta1 is 0.5.
         rates: constant rates, or falling to zero along a cosine.
@@ -210,7 +207,6 @@ class DomainAdaptationConfig(Config):
         teacher_average: weight of the old teacher in each step.
         teacher_view: whether the teacher's images are changed alike, or plain ones, shifted and
             flipped alone.
-        warm_up: share of the steps in which the weights of all terms of the target rise from 0.
     """
 
     seeds: int = 3
@@ -230,7 +226,6 @@ class DomainAdaptationConfig(Config):
     inversion: float | None = None
     inverted: Inverted | None = None
     background: float | None = None
-    holes: int | None = None
     batch_size: int | None = None
     lr: float | None = None
     rates: Rates | None = None
@@ -257,7 +252,6 @@ class DomainAdaptationConfig(Config):
     teacher_threshold: float | None = None
     teacher_average: float | None = None
     teacher_view: View | None = None
-    warm_up: float | None = None
 
     def settings_of(self, cell: Cell) -> dict[str, Any]:
         """What the mode says is part of it: other presets make other cells."""
@@ -271,8 +265,7 @@ class DomainAdaptationConfig(Config):
                 "give --widths 64 64 64."
             )
         for name, least in (("steps", 1), ("points", 1), ("batch_size", 2), ("shift", 0),
-                            ("warp", 0), ("inversion", 0), ("background", 0),
-                            ("holes", 0), ("warm_up", 0)):  # fmt: skip
+                            ("warp", 0), ("inversion", 0), ("background", 0)):  # fmt: skip
             value = getattr(self, name)
             if value is not None and not value >= least:
                 raise ValueError(
@@ -313,15 +306,3 @@ def ramp(part: float) -> float:
         (0.0, 0.987)
     """
     return 2 / (1 + math.exp(-10 * part)) - 1
-
-
-def warmth(part: float, warm_up: float) -> float:
-    """From nearly 0 to 1 over the first part of a training, and 1 from then on.
-
-    Reference: Laine and Aila 2017, section 2.1.
-
-    Example:
-        >>> warmth(0.0, 0.0), warmth(0.5, 0.4), round(warmth(0.2, 0.4), 3)
-        (1.0, 1.0, 0.287)
-    """
-    return math.exp(-5 * (1 - part / warm_up) ** 2) if part < warm_up else 1.0

@@ -32,7 +32,7 @@ class Views:
         device: of the images.
 
     Example:
-        >>> views = Views(Settings(shift=2, holes=4, batch_size=5), flips=False, side=8)
+        >>> views = Views(Settings(shift=2, batch_size=5), flips=False, side=8)
         >>> given = views.draw(10, torch.Generator().manual_seed(0))
         >>> given["shifts"].shape  # steps, views, domains, images, down and across
         torch.Size([10, 1, 2, 5, 2])
@@ -46,7 +46,7 @@ class Views:
     def __init__(
         self, settings: Settings, flips: bool, side: int, device: str | torch.device = "cpu"
     ):
-        self.settings, self.flips, self.side = settings, flips, side
+        self.settings, self.flips = settings, flips
         self.count = 1 + settings.two_views
         self.smoothing = smoothing(side, SMOOTH).to(device)
 
@@ -76,8 +76,6 @@ class Views:
         if s.background:
             sizes = *shape, 3, SMOOTH, SMOOTH
             drawn["backgrounds"] = s.background * torch.randn(sizes, generator=g, device=device)
-        if s.holes:
-            drawn["holes"] = torch.randint(self.side, (*shape, 2), generator=g, device=device)
         return drawn
 
     def make(
@@ -110,8 +108,6 @@ class Views:
             x = x * own["signs"]
         if "backgrounds" in own:
             x = x + self.smoothing @ own["backgrounds"] @ self.smoothing.T
-        if "holes" in own:
-            x = make_holes(x, own["holes"], self.settings.holes)
         return x
 
 
@@ -186,30 +182,3 @@ def warp_images(
     grid = F.affine_grid(F.pad(matrices, (0, 1)), list(x.shape), align_corners=False)
     warped = F.grid_sample(x, grid, padding_mode="border", align_corners=False)
     return warped.permute(0, 2, 3, 1)
-
-
-def make_holes(
-    x: Float[Tensor, "b c h w"], centres: Int[Tensor, "b 2"], size: int
-) -> Float[Tensor, "b c h w"]:
-    """Wipe a square out of each image; near the edges a part of it is outside.
-
-    Reference: DeVries and Taylor 2017, section 3.
-
-    Args:
-        x: normalised images, whose mean is 0.
-        centres: row and column.
-        size: pixels of a side.
-
-    Example:
-        >>> make_holes(torch.ones(1, 1, 4, 4), torch.tensor([[0, 2]]), 2)[0, 0].int().tolist()
-        [[1, 0, 0, 1], [1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1]]
-    """
-    start = centres - size // 2
-    rows, columns = (
-        (place >= first) & (place < first + size)
-        for place, first in (
-            (torch.arange(length, device=x.device), start[:, i : i + 1])
-            for i, length in enumerate(x.shape[2:])
-        )
-    )
-    return x.masked_fill((rows[:, :, None] & columns[:, None, :])[:, None], 0.0)
