@@ -357,7 +357,8 @@ def _draw_planes(records: Sequence[Record]) -> Figure:
             for labels, marker in zip(rows["plane_labels"], "ox", strict=True):
                 part = points[start : start + len(labels)]
                 colours = [f"C{label}" for label in labels]
-                ax.scatter(*part.T, c=colours, marker=marker, s=12, linewidths=0.8, alpha=0.8)
+                style = {"marker": marker, "s": 12, "linewidths": 0.8, "alpha": 0.8}
+                ax.scatter(*part.T, c=colours, rasterized=True, **style)
                 start += len(labels)
             ax.set_title(f"{record.cell.method}, {kind}, {when}", fontsize=8)
             ax.set(xticks=[], yticks=[])
