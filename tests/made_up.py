@@ -11,11 +11,10 @@ from mibounds.experiments.courses import Course
 from mibounds.experiments.domains import Domain, Task
 from mibounds.experiments.ingredients import DomainAdaptationConfig, Settings
 
-TINY = Settings(widths=(4, 4, 6), q_hidden=(5,), batch_size=6, mi_weight=0.5)
+SIZES = {"widths": (4, 4, 6), "domain_widths": (4, 4, 7), "q_hidden": (5,), "batch_size": 6}
+TINY = Settings(**SIZES, mi_weight=0.5)
 TASK = Task("mnist", "usps", 8, 3)
-CONFIG = DomainAdaptationConfig(
-    steps=6, points=2, embedded=5, widths=(4, 4, 6), q_hidden=(5,), batch_size=6
-)
+CONFIG = DomainAdaptationConfig(steps=6, points=2, embedded=5, **SIZES)
 
 
 def domain(seed, n=40, side=8, classes=10, colours=1):

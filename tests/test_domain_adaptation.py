@@ -365,6 +365,8 @@ def test_settings_are_those_of_the_mode_unless_a_flag_is_given():
     assert ("mnist-usps", "without-inversion") in seen
     assert ("stl10-cifar10", "without-inversion") not in seen  # where nothing is inverted
     assert ("stl10-cifar10", "without-warps") in seen
+    assert ("stl10-cifar10", "equal-encoders") in seen
+    assert ("mnist-usps", "equal-encoders") not in seen  # where they are
     still = EXPERIMENTS["domain-adaptation"].cells(DomainAdaptationConfig(seeds=1, warp=0.0))
     assert not any(cell.method.endswith("-without-warps") for cell in still)
     objects = settle(DomainAdaptationConfig(), Cell("recipe", "stl10-cifar10", "club", 0))
@@ -381,7 +383,8 @@ def test_settings_are_those_of_the_mode_unless_a_flag_is_given():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"widths": (64, 64)}, "three blocks but got 2"),
+        ({"widths": (64, 64)}, "--widths of three blocks, each at least 1, but got 64 64; give"),
+        ({"domain_widths": (4, 0, 4)}, "--domain-widths of three blocks, .* but got 4 0 4; give"),
         ({"steps": 0}, "--steps of at least 1 but got 0"),
         ({"warp": -0.1}, "--warp of at least 0 but got -0.1"),
         ({"inversion": -0.5}, "--inversion of at least 0 but got -0.5"),

@@ -104,18 +104,18 @@ class Adaptation:
             shared = {name: self.nets[name] for name in ("content", "classifier")}
             self.teacher = copy.deepcopy(nn.ModuleDict(shared)).eval().requires_grad_(False)
 
-    def encoder(self, split: bool = False) -> Encoder:
-        """One more encoder."""
+    def encoder(self, split: bool = False, widths: Sequence[int] | None = None) -> Encoder:
+        """One more encoder, like that of the content or of other widths."""
         s = self.settings
-        return Encoder(s.widths, s.dropout, s.noise, split, self.bf16)
+        return Encoder(widths or s.widths, s.dropout, s.noise, split, self.bf16)
 
     def make_classifier(self) -> nn.Module:
         """From content embeddings to classes."""
         return head(self.width, self.task.classes)
 
-    def discriminator(self) -> nn.Module:
+    def discriminator(self, width: int) -> nn.Module:
         """From embeddings to the two domains; 64 hidden units in the paper, 128 as published."""
-        return head(self.width, 2, min(self.width, 128))
+        return head(width, 2, min(width, 128))
 
     def add_networks(self, seed: int) -> None:
         """What a method has besides."""
@@ -204,8 +204,9 @@ class Disentangling(Adaptation):
     domain_embedding = True
 
     def add_networks(self, seed: int) -> None:
-        self.nets["domain"] = self.encoder(self.settings.domain_statistics == "split")
-        self.nets["discriminator"] = self.discriminator()
+        s = self.settings
+        self.nets["domain"] = self.encoder(s.domain_statistics == "split", s.domain_widths)
+        self.nets["discriminator"] = self.discriminator((s.domain_widths or s.widths)[-1])
         self.penalty = make_penalty(self.method, self.settings, seed)
 
     def terms(self, batch: Batch, z: Tensor) -> Tensor:
@@ -241,23 +242,26 @@ def make_penalty(method: str, settings: Settings, seed: int) -> MIPenalty:
         >>> make_penalty("club_sample", Settings(q="student"), 0).estimator.conditional.x_dim
         64
     """
-    s, d = settings, settings.widths[-1]
+    s = settings
+    content, domain = s.widths[-1], (s.domain_widths or s.widths)[-1]
 
-    def make() -> Any:
+    def make(x_dim: int, y_dim: int) -> Any:
         if s.q == "published" and method in ADAPTATION:
-            return ADAPTATION[method](d, d, s.q_hidden)
+            return ADAPTATION[method](x_dim, y_dim, s.q_hidden)
         if method == "nwj":
-            return NWJ(d, d, s.q_hidden, limit=3.0)
+            return NWJ(x_dim, y_dim, s.q_hidden, limit=3.0)
         family = ESTIMATORS[method]
         if issubclass(family, ConditionalEstimator) and s.q in FAMILIES:
-            return family(conditional=FAMILIES[s.q](d, d, s.q_hidden))
-        return family(d, d, s.q_hidden)
+            return family(conditional=FAMILIES[s.q](x_dim, y_dim, s.q_hidden))
+        return family(x_dim, y_dim, s.q_hidden)
+
+    forward, backward = (content, domain), (domain, content)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PenaltyWarning)  # lower bounds are here to be seen to fail
         return MIPenalty(
-            make(),
-            backward=make() if s.mi_direction == "both" else None,
+            make(*(backward if s.mi_direction == "backward" else forward)),
+            backward=make(*backward) if s.mi_direction == "both" else None,
             inner_steps=s.inner_steps,
             optimizer=lambda ps: torch.optim.Adam(ps, lr=s.mi_lr, betas=BETAS, fused=True),
             seed=seed,
@@ -276,7 +280,7 @@ class DANN(Adaptation):
     """
 
     def add_networks(self, seed: int) -> None:
-        self.nets["discriminator"] = self.discriminator()
+        self.nets["discriminator"] = self.discriminator(self.width)
 
     def terms(self, batch: Batch, z: Tensor) -> Tensor:
         reversed_z = objectives.reverse(z, batch.ramp)
@@ -297,7 +301,7 @@ class DSN(Adaptation):
     domain_embedding = True
 
     def add_networks(self, seed: int) -> None:
-        self.nets["discriminator"] = self.discriminator()
+        self.nets["discriminator"] = self.discriminator(self.width)
         self.nets["private_source"] = self.encoder()
         self.nets["private_target"] = self.encoder()
         self.nets["decoder"] = Decoder(self.width, self.task.side, min(self.width, 32))

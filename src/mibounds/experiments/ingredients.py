@@ -50,6 +50,7 @@ class Settings:
 
     steps: int = 6000
     widths: tuple[int, ...] = NARROW
+    domain_widths: tuple[int, ...] | None = None  # those of the content encoder
     dropout: float = 0.5
     noise: float = 1.0
     normalisation: Normalisation = "domain"
@@ -126,6 +127,7 @@ OBJECTS: dict[str, Mapping[str, Any]] = {
     "recipe": {
         "steps": 12000,
         "widths": WIDE,
+        "domain_widths": NARROW,  # enough to tell two domains apart
         "noise": 0.0,
         "batch_size": 128,
         "q_hidden": (192,),
@@ -149,6 +151,7 @@ ABLATIONS: dict[str, Mapping[str, Any]] = {
     "without-cosine": {"rates": "constant"},
     "with-entropy-and-vat": {"entropy": 0.1, "vat_target": 0.1, "vat_source": 1.0},
     "both-gradients": {"mi_gradient": "both"},
+    "equal-encoders": {"domain_widths": None},
     "split-statistics": {"statistics": "split"},
     "picked-pixels": {"reduction": "picked"},
 }
@@ -167,6 +170,7 @@ class DomainAdaptationConfig(Config):
         precision: of the convolutions on a GPU; elsewhere it is float32.
         steps: of training, the same for all methods of a column.
         widths: channels of the three blocks, 64 64 64 in the paper and 96 192 192 in the code.
+        domain_widths: those of the domain encoder, where they are others.
         dropout: share of values dropped between the blocks.
         noise: deviation of the noise added there.
         normalisation: raw bytes, or by mean and deviation of the domain or of each instance.
@@ -216,6 +220,7 @@ class DomainAdaptationConfig(Config):
     precision: Literal["bf16", "float32"] = "bf16"
     steps: int | None = None
     widths: tuple[int, ...] | None = None
+    domain_widths: tuple[int, ...] | None = None
     dropout: float | None = None
     noise: float | None = None
     normalisation: Normalisation | None = None
@@ -259,11 +264,12 @@ class DomainAdaptationConfig(Config):
         return json.loads(json.dumps(own))
 
     def __post_init__(self) -> None:
-        if self.widths is not None and len(self.widths) != 3:
-            raise ValueError(
-                f"Expected --widths of three blocks but got {len(self.widths)}; "
-                "give --widths 64 64 64."
-            )
+        for flag, widths in (("widths", self.widths), ("domain-widths", self.domain_widths)):
+            if widths is not None and (len(widths) != 3 or min(widths) < 1):
+                raise ValueError(
+                    f"Expected --{flag} of three blocks, each at least 1, but got "
+                    f"{' '.join(map(str, widths))}; give --{flag} 64 64 64."
+                )
         for name, least in (("steps", 1), ("points", 1), ("batch_size", 2), ("shift", 0),
                             ("warp", 0), ("inversion", 0), ("background", 0)):  # fmt: skip
             value = getattr(self, name)
