@@ -144,22 +144,50 @@ def _squares(out: Tensor) -> tuple[tuple[int, int], tuple[int, int, int]]:
     return (triton.cdiv(out.numel() // c, down), blocks), (c, down, across)
 
 
+# --- tiles ----------------------------------------------------------------------------------------
+
+
+@triton.jit
+def _columns(ACROSS: tl.constexpr):
+    """The channels of a program."""
+    return tl.program_id(1) * ACROSS + tl.arange(0, ACROSS)
+
+
+@triton.jit
+def _inside(i, k, m, C: tl.constexpr, ACROSS: tl.constexpr):
+    """Which rows and columns there are."""
+    inside = (i < m)[:, None]
+    if C % ACROSS != 0:
+        inside = inside & (k < C)[None, :]
+    return inside
+
+
+@triton.jit
+def _load(x, places, inside):
+    return tl.load(x + places, mask=inside, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def _parameters(mean, deviation, weight, bias, k, C: tl.constexpr):
+    """Centre, scale, weight and bias of some channels."""
+    centre = tl.load(mean + k, mask=k < C, other=0.0)[None, :]
+    scale = 1.0 / tl.load(deviation + k, mask=k < C, other=1.0)[None, :]
+    w = tl.load(weight + k, mask=k < C, other=0.0)[None, :]
+    b = tl.load(bias + k, mask=k < C, other=0.0)[None, :]
+    return centre, scale, w, b
+
+
 # --- normalisation --------------------------------------------------------------------------------
 
 
 @triton.jit
 def _moments(x, sums, m, per, C: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr):
-    part = tl.program_id(0)
-    k = tl.program_id(1) * ACROSS + tl.arange(0, ACROSS)
+    part, k = tl.program_id(0), _columns(ACROSS)
     total = tl.zeros([DOWN, ACROSS], dtype=tl.float32)
     squares = tl.zeros([DOWN, ACROSS], dtype=tl.float32)
     for start in range(part * per, part * per + per, DOWN):
         i = start + tl.arange(0, DOWN)
-        inside = (i < m)[:, None]
-        if C % ACROSS != 0:
-            inside = inside & (k < C)[None, :]
-        places = i[:, None] * C + k[None, :]
-        values = tl.load(x + places, mask=inside, other=0.0).to(tl.float32)
+        values = _load(x, i[:, None] * C + k[None, :], _inside(i, k, m, C, ACROSS))
         total += values
         squares += values * values
     tl.store(sums + part * C + k, tl.sum(total, 0), mask=k < C)
@@ -167,26 +195,31 @@ def _moments(x, sums, m, per, C: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.co
 
 
 @triton.jit
+def _finish(sums, c, parts, k, ROWS: tl.constexpr):
+    """Both sums of some channels over all parts."""
+    i = tl.arange(0, ROWS)
+    inside = (i < parts)[:, None] & (k < c)[None, :]
+    places = i[:, None] * c + k[None, :]
+    first = tl.sum(tl.load(sums + places, mask=inside, other=0.0), 0)
+    return first, tl.sum(tl.load(sums + parts * c + places, mask=inside, other=0.0), 0)
+
+
+@triton.jit
 def _finish_moments(
     sums, mean, deviation, m, c, parts, eps, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 ):
-    i, k = tl.arange(0, ROWS), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    inside = (i < parts)[:, None] & (k < c)[None, :]
-    places = i[:, None] * c + k[None, :]
-    first = tl.sum(tl.load(sums + places, mask=inside, other=0.0), 0) / m
-    second = tl.sum(tl.load(sums + parts * c + places, mask=inside, other=0.0), 0) / m
-    variance = tl.maximum(second - first * first, 0.0)
+    k = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    total, squares = _finish(sums, c, parts, k, ROWS)
+    first = total / m
+    variance = tl.maximum(squares / m - first * first, 0.0)
     tl.store(mean + k, first, mask=k < c)
     tl.store(deviation + k, tl.sqrt(variance + eps), mask=k < c)
 
 
 @triton.jit
 def _finish_sums(sums, totals, c, parts, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    i, k = tl.arange(0, ROWS), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    inside = (i < parts)[:, None] & (k < c)[None, :]
-    places = i[:, None] * c + k[None, :]
-    first = tl.sum(tl.load(sums + places, mask=inside, other=0.0), 0)
-    second = tl.sum(tl.load(sums + parts * c + places, mask=inside, other=0.0), 0)
+    k = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    first, second = _finish(sums, c, parts, k, ROWS)
     tl.store(totals + k, first, mask=k < c)
     tl.store(totals + c + k, second, mask=k < c)
 
@@ -196,19 +229,20 @@ def _normalise(
     x, out, mean, deviation, weight, bias, m, slope,
     C: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
 ):  # fmt: skip
-    i = tl.program_id(0) * DOWN + tl.arange(0, DOWN)
-    k = tl.program_id(1) * ACROSS + tl.arange(0, ACROSS)
-    centre = tl.load(mean + k, mask=k < C, other=0.0)
-    w = tl.load(weight + k, mask=k < C, other=0.0) / tl.load(deviation + k, mask=k < C, other=1.0)
-    b = tl.load(bias + k, mask=k < C, other=0.0)
-    inside = (i < m)[:, None]
-    if C % ACROSS != 0:
-        inside = inside & (k < C)[None, :]
-    places = i[:, None] * C + k[None, :]
-    values = tl.load(x + places, mask=inside, other=0.0).to(tl.float32)
-    values = (values - centre[None, :]) * w[None, :] + b[None, :]
+    i, k = tl.program_id(0) * DOWN + tl.arange(0, DOWN), _columns(ACROSS)
+    centre, scale, w, b = _parameters(mean, deviation, weight, bias, k, C)
+    places, inside = i[:, None] * C + k[None, :], _inside(i, k, m, C, ACROSS)
+    values = (_load(x, places, inside) - centre) * (scale * w) + b
     values = tl.where(values > 0, values, slope * values)
     tl.store(out + places, values.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _pull(x, g, places, inside, centre, scale, w, b, slope):
+    """Normalised values, and the gradient before the leaky ReLU."""
+    scores = (_load(x, places, inside) - centre) * scale
+    pulled = _load(g, places, inside)
+    return scores, tl.where(scores * w + b > 0, pulled, slope * pulled)
 
 
 @triton.jit
@@ -216,23 +250,14 @@ def _pull_moments(
     x, g, sums, mean, deviation, weight, bias, m, per, slope,
     C: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
 ):  # fmt: skip
-    part = tl.program_id(0)
-    k = tl.program_id(1) * ACROSS + tl.arange(0, ACROSS)
-    centre = tl.load(mean + k, mask=k < C, other=0.0)[None, :]
-    scale = 1.0 / tl.load(deviation + k, mask=k < C, other=1.0)[None, :]
-    w = tl.load(weight + k, mask=k < C, other=0.0)[None, :]
-    b = tl.load(bias + k, mask=k < C, other=0.0)[None, :]
+    part, k = tl.program_id(0), _columns(ACROSS)
+    centre, scale, w, b = _parameters(mean, deviation, weight, bias, k, C)
     of_bias = tl.zeros([DOWN, ACROSS], dtype=tl.float32)
     of_weight = tl.zeros([DOWN, ACROSS], dtype=tl.float32)
     for start in range(part * per, part * per + per, DOWN):
         i = start + tl.arange(0, DOWN)
-        inside = (i < m)[:, None]
-        if C % ACROSS != 0:
-            inside = inside & (k < C)[None, :]
-        places = i[:, None] * C + k[None, :]
-        scores = (tl.load(x + places, mask=inside, other=0.0).to(tl.float32) - centre) * scale
-        pulled = tl.load(g + places, mask=inside, other=0.0).to(tl.float32)
-        pulled = tl.where(scores * w + b > 0, pulled, slope * pulled)
+        places, inside = i[:, None] * C + k[None, :], _inside(i, k, m, C, ACROSS)
+        scores, pulled = _pull(x, g, places, inside, centre, scale, w, b, slope)
         of_bias += pulled
         of_weight += pulled * scores
     tl.store(sums + part * C + k, tl.sum(of_bias, 0), mask=k < C)
@@ -244,21 +269,12 @@ def _pull_back(
     x, g, dx, totals, mean, deviation, weight, bias, m, slope,
     C: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
 ):  # fmt: skip
-    i = tl.program_id(0) * DOWN + tl.arange(0, DOWN)
-    k = tl.program_id(1) * ACROSS + tl.arange(0, ACROSS)
-    centre = tl.load(mean + k, mask=k < C, other=0.0)[None, :]
-    scale = 1.0 / tl.load(deviation + k, mask=k < C, other=1.0)[None, :]
-    w = tl.load(weight + k, mask=k < C, other=0.0)[None, :]
-    b = tl.load(bias + k, mask=k < C, other=0.0)[None, :]
+    i, k = tl.program_id(0) * DOWN + tl.arange(0, DOWN), _columns(ACROSS)
+    centre, scale, w, b = _parameters(mean, deviation, weight, bias, k, C)
     of_bias = tl.load(totals + k, mask=k < C, other=0.0)[None, :] / m
     of_weight = tl.load(totals + C + k, mask=k < C, other=0.0)[None, :] / m
-    inside = (i < m)[:, None]
-    if C % ACROSS != 0:
-        inside = inside & (k < C)[None, :]
-    places = i[:, None] * C + k[None, :]
-    scores = (tl.load(x + places, mask=inside, other=0.0).to(tl.float32) - centre) * scale
-    pulled = tl.load(g + places, mask=inside, other=0.0).to(tl.float32)
-    pulled = tl.where(scores * w + b > 0, pulled, slope * pulled)
+    places, inside = i[:, None] * C + k[None, :], _inside(i, k, m, C, ACROSS)
+    scores, pulled = _pull(x, g, places, inside, centre, scale, w, b, slope)
     pulled = (pulled - of_bias - scores * of_weight) * (w * scale)
     tl.store(dx + places, pulled.to(dx.dtype.element_ty), mask=inside)
 
@@ -275,37 +291,30 @@ def _corner(i, h, w):
 
 
 @triton.jit
+def _four(x, corner, w, inside, C: tl.constexpr):
+    """The four numbers of each square."""
+    a, b = _load(x, corner, inside), _load(x, corner + C, inside)
+    return a, b, _load(x, corner + w * C, inside), _load(x, corner + w * C + C, inside)
+
+
+@triton.jit
 def _pool(x, out, m, h, w, C: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr):
-    i = tl.program_id(0) * DOWN + tl.arange(0, DOWN)
-    k = tl.program_id(1) * ACROSS + tl.arange(0, ACROSS)
-    inside = (i < m)[:, None]
-    if C % ACROSS != 0:
-        inside = inside & (k < C)[None, :]
-    first = x + _corner(i, h, w)[:, None] * C + k[None, :]
-    a = tl.load(first, mask=inside, other=0.0).to(tl.float32)
-    b = tl.load(first + C, mask=inside, other=0.0).to(tl.float32)
-    c = tl.load(first + w * C, mask=inside, other=0.0).to(tl.float32)
-    d = tl.load(first + w * C + C, mask=inside, other=0.0).to(tl.float32)
-    most = tl.maximum(tl.maximum(a, b), tl.maximum(c, d))
-    tl.store(out + i[:, None] * C + k[None, :], most.to(out.dtype.element_ty), mask=inside)
+    i, k = tl.program_id(0) * DOWN + tl.arange(0, DOWN), _columns(ACROSS)
+    inside = _inside(i, k, m, C, ACROSS)
+    a, b, c, d = _four(x, _corner(i, h, w)[:, None] * C + k[None, :], w, inside, C)
+    most = tl.maximum(tl.maximum(a, b), tl.maximum(c, d)).to(out.dtype.element_ty)
+    tl.store(out + i[:, None] * C + k[None, :], most, mask=inside)
 
 
 @triton.jit
 def _pull_pool(x, g, dx, m, h, w, C: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr):
-    i = tl.program_id(0) * DOWN + tl.arange(0, DOWN)
-    k = tl.program_id(1) * ACROSS + tl.arange(0, ACROSS)
-    inside = (i < m)[:, None]
-    if C % ACROSS != 0:
-        inside = inside & (k < C)[None, :]
+    i, k = tl.program_id(0) * DOWN + tl.arange(0, DOWN), _columns(ACROSS)
+    inside = _inside(i, k, m, C, ACROSS)
     corner = _corner(i, h, w)[:, None] * C + k[None, :]
+    a, b, c, d = _four(x, corner, w, inside, C)
     pulled = tl.load(g + i[:, None] * C + k[None, :], mask=inside, other=0.0)
     none = tl.zeros_like(pulled)
-    a = tl.load(x + corner, mask=inside, other=0.0).to(tl.float32)
-    b = tl.load(x + corner + C, mask=inside, other=0.0).to(tl.float32)
-    c = tl.load(x + corner + w * C, mask=inside, other=0.0).to(tl.float32)
-    d = tl.load(x + corner + w * C + C, mask=inside, other=0.0).to(tl.float32)
-    above, below = tl.where(b > a, b, a), tl.where(d > c, d, c)
-    lower, right, right_below = below > above, b > a, d > c
+    lower, right, right_below = tl.maximum(c, d) > tl.maximum(a, b), b > a, d > c
     tl.store(dx + corner, tl.where(lower | right, none, pulled), mask=inside)
     tl.store(dx + corner + C, tl.where(lower | ~right, none, pulled), mask=inside)
     tl.store(dx + corner + w * C, tl.where(lower & ~right_below, pulled, none), mask=inside)
