@@ -147,6 +147,67 @@ def test_the_bottleneck():
     assert f"takes {seconds['information-bottleneck', 'club']:.0f} s" in page
 
 
+def test_domain_adaptation():
+    folder = RESULTS / "domain-adaptation"
+    summary = json.loads((folder / "summary.json").read_text())
+    found = {(e["method"], e["task"], e["metric"]): e for e in summary if e["mode"] == "correct"}
+    head, *rows = (cells(line) for line in lines_of("adaptation.md"))
+    tasks = head[2:]
+    assert {row[0] for row in rows} == {"source", "club", "club_sample"}
+    columns = {"last step": "accuracy", "picked": "accuracy_oracle"}
+    for method, column, *texts in rows:
+        for task, text in zip(tasks, texts, strict=True):
+            each = found[method, task, columns.get(column, "accuracy")]
+            paper = "" if each["paper"] is None else f"{each['paper']:.1f}"
+            assert text == (
+                paper if column == "paper" else f"{each['mean']:.1f} ± {each['sd']:.1f}"
+            )
+            assert each["seeds"] == 3
+    # And what the page says of them.
+    page = (ROOT / "docs" / "adaptation.md").read_text()
+    last, picked = (
+        {k[:2]: e["mean"] for k, e in found.items() if k[2] == metric}
+        for metric in columns.values()
+    )
+    gains = [last["club_sample", task] - last["source", task] for task in tasks]
+    assert min(gains) > 0
+    assert (
+        "by {:.1f} points on MNIST to MNIST-M and {:.1f} on SVHN to MNIST, by {:.1f} and {:.1f} on "
+        "the objects".format(gains[0], *gains[3:])
+        in page
+    )
+    below = {
+        (method, task): found[method, task, "accuracy"]["paper"] - picked[method, task]
+        for method in ("club", "club_sample")
+        for task in tasks
+    }
+    near = [gap for (_, task), gap in below.items() if "usps" in task]
+    far = [gap for (_, task), gap in below.items() if "usps" not in task]
+    assert f"within {max(near):.1f} points of the paper's" in page
+    assert f"they are {min(far):.1f} to {max(far):.1f} below" in page
+    for task in tasks:
+        two = [found[method, task, "accuracy"] for method in ("club", "club_sample")]
+        assert abs(two[0]["mean"] - two[1]["mean"]) < max(each["sd"] for each in two)
+    back = "source", "usps-mnist"
+    assert f"source-only loses {picked[back] - last[back]:.1f} points" in page
+    oracle = picked["club_sample", "usps-mnist"] - picked[back]
+    assert f"by the oracle is {oracle:.1f} points, by the last step {gains[2]:.1f}" in page
+    records = map(json.loads, (folder / "rows.jsonl").read_text().splitlines())
+    values = ({row["metric"]: row["value"] for row in r["rows"]} for r in records)
+    nats = [v["mi"] for v in values if v["mi"][0] is not None]
+    before, after = ([curve[i] for curve in nats] for i in (0, -1))
+    spans = (
+        f"from {min(before):.0f} to {max(before):.0f} nats before training to {min(after):.1f} to"
+    )
+    assert f"{spans} {max(after):.1f} after it" in page
+    timed = json.loads((RESULTS / "bench" / "trainings_cuda.json").read_text())
+    (each,) = (r for r in timed["rows"] if r["experiment"] == folder.name and "whole" in r["from"])
+    assert f"takes {each['seconds']:.0f} s" in page
+    readme = (ROOT / "README.md").read_text()
+    own = [last[method, "mnist-mnistm"] for method in ("source", "club_sample")]
+    assert "{:.1f} without adaptation and {:.1f} with sampled CLUB".format(*own) in readme
+
+
 def test_figures_are_there():
     for figure in (ROOT / "docs" / "figures").iterdir():
         assert figure.resolve().is_relative_to(RESULTS)
