@@ -106,7 +106,7 @@ def test_entropy_balance_and_consistency():
     entropy = -sum(p[i, j] * p[i, j].log() for i in range(5) for j in range(4)) / 5
     torch.testing.assert_close(objectives.conditional_entropy(logits), entropy)
     mean = p.mean(0)
-    balance = sum(mean[j] * (mean[j] * 4).log() for j in range(4))
+    balance = sum(0.25 * (0.25 / mean[j]).log() for j in range(4))
     torch.testing.assert_close(objectives.imbalance(logits), balance)
     kl = [sum(t[i, j] * (t[i, j] / p[i, j]).log() for j in range(4)) for i in range(5)]
     sure = t.amax(1) > 0.8

@@ -201,7 +201,7 @@ class DomainAdaptationConfig(Config):
         q: family of q; published has the authors' likelihood, without its log-variance.
         q_hidden: hidden units of q or the critic.
         entropy: weight of the entropy of target predictions.
-        balance: weight of the divergence of the mean target prediction from equal shares.
+        balance: weight of the divergence of equal shares from the mean target prediction.
         vat_source: weight of virtual adversarial training on source images.
         vat_target: weight of it on target images.
         vat_radius: how far an adversary may move an image, in normalised pixels.

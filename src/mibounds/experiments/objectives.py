@@ -73,14 +73,20 @@ def conditional_entropy(logits: Float[Tensor, "n k"]) -> Float[Tensor, ""]:
 
 
 def imbalance(logits: Float[Tensor, "n k"]) -> Float[Tensor, ""]:
-    """Divergence of the mean prediction from equal shares, in nats.
+    """Divergence of equal shares from the mean prediction, in nats.
+
+    In this direction a class that is predicted no more costs without limit, and chance
+    differences between the classes of a batch cost little.
 
     Example:
         >>> round(imbalance(torch.tensor([[20.0, 0.0], [0.0, 20.0]])).item(), 3)
         0.0
+        >>> round(imbalance(torch.tensor([[20.0, 0.0], [20.0, 0.0]])).item(), 3)  # 20 / 2 - log 2
+        9.307
     """
-    mean = F.softmax(logits, 1).mean(0)
-    return (mean * (mean + TINY).log()).sum() + math.log(logits.shape[1])
+    logs = F.log_softmax(logits, 1)
+    mean = logs.logsumexp(0) - math.log(len(logs))
+    return -mean.mean() - math.log(logits.shape[1])
 
 
 def divergence(constant: Float[Tensor, "n k"], logits: Float[Tensor, "n k"]) -> Float[Tensor, " n"]:
