@@ -39,7 +39,7 @@ from mibounds.recordings import record
 from mibounds.stacks import EPS, cosine
 
 BLOCK = 100  # steps whose random numbers are drawn at once
-EVERY = 50  # blocks between two states on disk
+EVERY = 20  # blocks between two states on disk
 CALIBRATION = 500  # training images of a domain that give the batch statistics of a test
 TEST_BATCH = 500
 VALIDATION = 2000  # target training images by whose labels the oracle picks; as many of the source
