@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import fields
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,8 @@ def test_every_field_is_a_flag_with_help(name, capfd, monkeypatch):
     for field in (*fields(EXPERIMENTS[name].config), *fields(Options)):
         flag = f"--{field.name.replace('_', '-')}"
         (i,) = (i for i, line in enumerate(lines) if line.split(" ")[0] == flag)
-        text = " ".join(lines[i : i + 2])
+        own = takewhile(lambda line: not line.startswith(("--", "╰")), lines[i + 1 :])
+        text = " ".join([lines[i], *own])
         assert "(default" in text, flag
         assert len(text.split("(default")[0].split()) > 4, f"{flag} has no help: {text}"
 
