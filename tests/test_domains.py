@@ -141,6 +141,27 @@ def test_on_a_gpu_the_kernel_of_batch_norm_gives_what_torch_does(shape, split, d
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize(("channels", "side"), [(64, 28), (96, 32)])
+def test_on_a_gpu_the_kernel_of_the_first_convolution_gives_what_torch_does(
+    channels, side, monkeypatch
+):
+    layer = encoders.FirstConvolution(channels).cuda().to(memory_format=torch.channels_last)
+    x = torch.randn(128, 3, side, side, device="cuda")
+    g = torch.randn(128, channels, side, side, device="cuda")
+    two = []
+    for bf16 in (True, False):
+        monkeypatch.setattr(encoders, "triton_builds", lambda bf16=bf16: bf16)
+        with torch.autocast("cuda", torch.bfloat16, enabled=bf16):
+            out = layer(x)
+        (of_weight,) = torch.autograd.grad(out, layer.weight, g.to(out.dtype))
+        assert of_weight.stride() == layer.weight.stride()
+        two.append((out.detach(), of_weight))
+    assert two[0][0].dtype == torch.bfloat16
+    for a, b in zip(*two, strict=True):
+        assert (a - b).norm() < 5e-3 * b.norm()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("shape", [(128, 64, 28, 28), (32, 96, 32, 32), (16, 192, 7, 7)])
 def test_on_a_gpu_the_kernel_of_pooling_gives_what_torch_does(shape, monkeypatch):
     x = torch.randn(shape, device="cuda").bfloat16().contiguous(memory_format=torch.channels_last)

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from mibounds import stacks
 from mibounds.experiments import encoder_kernels
 from mibounds.experiments.adam_kernel import take_adam_step
-from mibounds.experiments.encoder_kernels import normalise, pool
+from mibounds.experiments.encoder_kernels import convolve, normalise, pool
 from mibounds.gpu_kernels import concat_scores
 
 device = sys.argv[1]
@@ -67,6 +67,16 @@ for shape in ((3, 64, 8, 6), (2, 96, 5, 7), (5, 6, 2, 2), (1, 192, 4, 4)):
         out = pooled(given)
         two.append((out, *torch.autograd.grad(out, given, g)))
     torch.testing.assert_close(*two, rtol=0, atol=0)
+for n, c, h, w in ((3, 64, 8, 6), (2, 96, 5, 7), (1, 20, 3, 3), (5, 192, 12, 12)):
+    x = torch.randn(n, 3, h, w, device=device)
+    weight = torch.randn(c, 3, 3, 3, device=device).to(memory_format=torch.channels_last)
+    g = torch.randn(n, c, h, w, device=device)
+    two = []
+    for convolved in (convolve, lambda x, weight, _: F.conv2d(x, weight, padding=1)):
+        given = weight.clone().requires_grad_()
+        out = convolved(x, given, torch.float32)
+        two.append((out, *torch.autograd.grad(out, given, g)))
+    torch.testing.assert_close(*two, rtol=1e-4, atol=1e-4)
 print("same")
 """
 

@@ -1,9 +1,10 @@
-"""What stands between the convolutions of an encoder, as Triton kernels.
+"""The first convolution of an encoder and what stands between the others, as Triton kernels.
 
 Batch normalisation with a leaky ReLU takes two sweeps over memory forwards and two backwards, and
-none for the leaky ReLU; pooling takes one and one. Rows are the places of all images and columns
-their channels, as they lie in memory; a program has a tile of them at a time. Sums are taken in the
-same order in every run. This file imports triton and is imported only where it is used.
+none for the leaky ReLU; pooling takes one and one; so does a convolution of three channels, for
+which there is no good one elsewhere. Rows are the places of all images and columns their channels,
+as they lie in memory; a program has a tile of them at a time. Sums are taken in the same order in
+every run. This file imports triton and is imported only where it is used.
 """
 
 # pyright: reportArgumentType=false, reportCallIssue=false
@@ -24,6 +25,8 @@ TILE = 4096  # numbers that a program has at a time
 LEAST = 16  # columns of a tile, where they do not divide the channels
 MOST = 128
 FINISHED = 8  # channels whose sums are finished at a time
+PATCH = 27  # numbers of three by three places of three channels
+PLACES = 128  # whose patches a program has at a time
 WARPS = 4
 
 
@@ -47,6 +50,17 @@ def pool(x: Tensor) -> Tensor:
         x: (n, c, h, w), with channels last in memory.
     """
     return _Pool.apply(x)  # pyright: ignore[reportReturnType]
+
+
+def convolve(x: Tensor, weight: Tensor, dtype: torch.dtype) -> Tensor:
+    """A convolution of three channels with three by three places; images have no gradient.
+
+    Args:
+        x: (n, 3, h, w), with channels last in memory.
+        weight: (c, 3, 3, 3).
+        dtype: in which is multiplied, and of the result.
+    """
+    return _Convolve.apply(x, weight, dtype)  # pyright: ignore[reportReturnType]
 
 
 class _Normalise(torch.autograd.Function):
@@ -118,6 +132,38 @@ class _Pool(torch.autograd.Function):
         grid, sizes = _squares(g)
         _pull_pool[grid](x, g, dx, g.numel() // g.shape[1], h, w, *sizes, num_warps=WARPS)
         return dx
+
+
+class _Convolve(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, dtype):
+        x = x.contiguous(memory_format=torch.channels_last)
+        (n, _, h, w), c = x.shape, len(weight)
+        like = {"dtype": dtype, "device": x.device, "memory_format": torch.channels_last}
+        out = torch.empty(n, c, h, w, **like)
+        m = n * h * w
+        patches = weight.permute(0, 2, 3, 1).reshape(c, PATCH)
+        across = min(triton.next_power_of_2(c), MOST)
+        grid = triton.cdiv(m, PLACES), triton.cdiv(c, across)
+        _convolve[grid](x, patches, out, m, h, w, c, PLACES, across, num_warps=WARPS)
+        ctx.save_for_backward(x)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        (x,) = ctx.saved_tensors
+        g = gradients[0].contiguous(memory_format=torch.channels_last)
+        (n, _, h, w), c = x.shape, g.shape[1]
+        m = n * h * w
+        across = min(triton.next_power_of_2(c), MOST)
+        per = PLACES * triton.cdiv(m, PROGRAMS * PLACES)
+        sums = x.new_empty(triton.cdiv(m, per), PATCH, c, dtype=torch.float32)
+        grid = len(sums), triton.cdiv(c, across)
+        _pull_patches[grid](
+            x, g, sums, m, per, h, w, c, PLACES, across, num_warps=WARPS, num_stages=2
+        )
+        return None, sums.sum(0).T.reshape(c, 3, 3, 3).permute(0, 3, 1, 2), None
 
 
 def _tile(c: int) -> tuple[int, int, int]:
@@ -319,3 +365,44 @@ def _pull_pool(x, g, dx, m, h, w, C: tl.constexpr, DOWN: tl.constexpr, ACROSS: t
     tl.store(dx + corner + C, tl.where(lower | ~right, none, pulled), mask=inside)
     tl.store(dx + corner + w * C, tl.where(lower & ~right_below, pulled, none), mask=inside)
     tl.store(dx + corner + w * C + C, tl.where(lower & right_below, pulled, none), mask=inside)
+
+
+# --- the first convolution ------------------------------------------------------------------------
+
+
+@triton.jit
+def _patches(x, i, m, h, w):
+    """What is around each of some places: 27 numbers, and zeros outside an image."""
+    k = tl.arange(0, 32)[None, :]
+    down, across = k // 9 - 1, k // 3 % 3 - 1
+    row, column = (i // w % h)[:, None] + down, (i % w)[:, None] + across
+    inside = (i < m)[:, None] & (k < 27) & (row >= 0) & (row < h) & (column >= 0) & (column < w)
+    return _load(x, (i[:, None] + down * w + across) * 3 + k % 3, inside)
+
+
+@triton.jit
+def _convolve(x, weight, out, m, h, w, C: tl.constexpr, PLACES: tl.constexpr, ACROSS: tl.constexpr):
+    i, k, j = tl.program_id(0) * PLACES + tl.arange(0, PLACES), _columns(ACROSS), tl.arange(0, 32)
+    dtype = out.dtype.element_ty
+    inside = (j < 27)[:, None] & (k < C)[None, :]
+    weights = _load(weight, k[None, :] * 27 + j[:, None], inside)
+    patches = _patches(x, i, m, h, w)
+    values = tl.dot(patches.to(dtype), weights.to(dtype), input_precision="ieee")
+    inside = (i < m)[:, None] & (k < C)[None, :]
+    tl.store(out + i[:, None] * C + k[None, :], values.to(dtype), mask=inside)
+
+
+@triton.jit
+def _pull_patches(
+    x, g, sums, m, per, h, w, C: tl.constexpr, PLACES: tl.constexpr, ACROSS: tl.constexpr
+):
+    part, k, j = tl.program_id(0), _columns(ACROSS), tl.arange(0, 32)
+    total = tl.zeros([32, ACROSS], dtype=tl.float32)
+    for start in range(part * per, part * per + per, PLACES):
+        i = start + tl.arange(0, PLACES)
+        inside = (i < m)[:, None] & (k < C)[None, :]
+        pulled = tl.load(g + i[:, None] * C + k[None, :], mask=inside, other=0.0)
+        patches = _patches(x, i, m, h, w).to(g.dtype.element_ty)
+        total += tl.dot(tl.trans(patches), pulled, input_precision="ieee")
+    inside = (j < 27)[:, None] & (k < C)[None, :]
+    tl.store(sums + (part * 27 + j[:, None]) * C + k[None, :], total, mask=inside)

@@ -29,6 +29,30 @@ EPS = 1e-5
 DEPTH = 3  # convolutions of a block
 
 
+class FirstConvolution(nn.Conv2d):
+    """A convolution of images, three by three; on a GPU by a Triton kernel.
+
+    Args:
+        channels: of the result.
+
+    Example:
+        >>> FirstConvolution(4)(torch.randn(2, 3, 28, 28)).shape
+        torch.Size([2, 4, 28, 28])
+    """
+
+    def __init__(self, channels: int):
+        super().__init__(3, channels, 3, padding=1, bias=False)
+
+    def forward(self, input: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n c h w"]:
+        x = input
+        if x.is_cuda and not x.requires_grad and triton_builds():  # an adversary needs a gradient
+            from mibounds.experiments.encoder_kernels import convolve
+
+            fast = torch.is_autocast_enabled("cuda")
+            return convolve(x, self.weight, torch.get_autocast_dtype("cuda") if fast else x.dtype)
+        return super().forward(x)
+
+
 class BatchNorm(nn.Module):
     """Normalise channels by the statistics of the batch, of its halves, or by those collected.
 
@@ -146,7 +170,8 @@ class Encoder(nn.Module):
             if block:
                 layers += [Pool(), Noise(dropout, noise)]
             for _ in range(DEPTH):
-                layers += [nn.Conv2d(before, width, 3, padding=1, bias=False)]
+                inner = nn.Conv2d(before, width, 3, padding=1, bias=False) if layers else None
+                layers += [inner or FirstConvolution(width)]
                 layers += [BatchNorm(width, split, SLOPE)]
                 before = width
         self.layers = nn.Sequential(*layers)
