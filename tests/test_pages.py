@@ -200,6 +200,18 @@ def test_domain_adaptation():
         f"from {min(before):.0f} to {max(before):.0f} nats before training to {min(after):.1f} to"
     )
     assert f"{spans} {max(after):.1f} after it" in page
+    ends = {}
+    for source in ("domain-adaptation", "domain-adaptation-trials"):
+        for r in map(json.loads, (RESULTS / source / "rows.jsonl").read_text().splitlines()):
+            cell, (accuracy, *_) = r["cell"], r["rows"]
+            if (cell["mode"], cell["method"], cell["seed"]) == ("correct", "club_sample", 0):
+                assert accuracy["metric"] == "accuracy"
+                ends[cell["task"], r["config"]["mi_weight"]] = accuracy["value"]
+    twice = [ends[task, w] for task in tasks[:2] for w in (0.02, 0.01)]
+    words = (
+        "ends at {:.1f} instead of {:.1f} on MNIST to MNIST-M and at {:.1f} instead of {:.1f} on"
+    )
+    assert words.format(*twice) in " ".join(page.split())
     timed = json.loads((RESULTS / "bench" / "trainings_cuda.json").read_text())
     (each,) = (r for r in timed["rows"] if r["experiment"] == folder.name and "whole" in r["from"])
     assert f"takes {each['seconds']:.0f} s" in page
