@@ -204,9 +204,9 @@ class Disentangling(Adaptation):
     domain_embedding = True
 
     def add_networks(self, seed: int) -> None:
-        s = self.settings
-        self.nets["domain"] = self.encoder(s.domain_statistics == "split", s.domain_widths)
-        self.nets["discriminator"] = self.discriminator((s.domain_widths or s.widths)[-1])
+        _, widths = self.settings.both_widths
+        self.nets["domain"] = self.encoder(self.settings.domain_statistics == "split", widths)
+        self.nets["discriminator"] = self.discriminator(widths[-1])
         self.penalty = make_penalty(self.method, self.settings, seed)
 
     def terms(self, batch: Batch, z: Tensor) -> Tensor:
@@ -243,7 +243,7 @@ def make_penalty(method: str, settings: Settings, seed: int) -> MIPenalty:
         64
     """
     s = settings
-    content, domain = s.widths[-1], (s.domain_widths or s.widths)[-1]
+    content, domain = (widths[-1] for widths in s.both_widths)
 
     def make(x_dim: int, y_dim: int) -> Any:
         if s.q == "published" and method in ADAPTATION:

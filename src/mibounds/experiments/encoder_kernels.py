@@ -22,8 +22,7 @@ from torch.autograd.function import once_differentiable
 
 PROGRAMS = 528  # that sum at once, four on each of the processors of an H200
 TILE = 4096  # numbers that a program has at a time
-LEAST = 16  # columns of a tile, where they do not divide the channels
-MOST = 128
+LEAST, MOST = 16, 128  # columns of a tile that divides the channels evenly, and of any tile
 FINISHED = 8  # channels whose sums are finished at a time
 PATCH = 27  # numbers of three by three places of three channels
 PLACES = 128  # whose patches a program has at a time

@@ -170,8 +170,10 @@ class Encoder(nn.Module):
             if block:
                 layers += [Pool(), Noise(dropout, noise)]
             for _ in range(DEPTH):
-                inner = nn.Conv2d(before, width, 3, padding=1, bias=False) if layers else None
-                layers += [inner or FirstConvolution(width)]
+                if layers:
+                    layers += [nn.Conv2d(before, width, 3, padding=1, bias=False)]
+                else:
+                    layers += [FirstConvolution(width)]
                 layers += [BatchNorm(width, split, SLOPE)]
                 before = width
         self.layers = nn.Sequential(*layers)

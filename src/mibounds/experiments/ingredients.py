@@ -89,6 +89,11 @@ class Settings:
     teacher_view: View = "alike"
 
     @property
+    def both_widths(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Those of the content encoder, and of the domain encoder."""
+        return self.widths, self.domain_widths or self.widths
+
+    @property
     def two_views(self) -> bool:
         """Whether a step needs each image twice, augmented apart."""
         return self.teacher > 0
