@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mibounds.experiments import EXPERIMENTS, Cell, courses
 from mibounds.experiments.courses import Course, project, read_labels
-from mibounds.experiments.domain_adaptation import _same_every_time
+from mibounds.experiments.domain_adaptation import _same_every_time, _worst
 from mibounds.experiments.domains import TASKS, Domain
 from mibounds.experiments.ingredients import (
     ABLATIONS,
@@ -154,18 +154,6 @@ def test_backgrounds_are_smooth_and_apart_for_each_image_and_view(domains):
     assert steps < 0.3 * smooth.square().mean()  # neighbours differ less than strangers
     assert not torch.allclose(added[0], added[1])
     assert not torch.equal(given["backgrounds"][0], given["backgrounds"][1])
-
-
-def test_a_teacher_may_see_plain_images(domains):
-    changes = {"inversion": 0.5, "background": 1.0, "warp": 0.1}
-    alike = course(domains, "source", "recipe", **changes)
-    plain = course(domains, "source", "recipe", **changes, teacher_view="plain")
-    none = course(domains, "source", "recipe", **dict.fromkeys(changes, 0))
-    given = {k: v[0] for k, v in alike.draw(0).items()}
-    shifts_alone = {k: v for k, v in given.items() if k in (*courses.SIDES, "shifts", "flips")}
-    assert torch.equal(plain._images(given, 0), alike._images(given, 0))
-    assert torch.equal(plain._images(given, 1), none._images(shifts_alone, 1))
-    assert not torch.equal(alike._images(given, 1), plain._images(given, 1))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -438,6 +426,33 @@ def test_labels_are_read_from_embeddings_that_hold_them():
     assert read_labels(half, labels) < read_labels(told, labels)
 
 
+def test_what_is_taken_for_what(domains):
+    c = course(domains, "source")
+    c.run()
+    target = c.domains[1]
+    (found,) = c.found["confusion"]
+    counts = torch.tensor(found)
+    assert torch.equal(counts.sum(1), target.test_labels.bincount(minlength=10))
+    predicted = c.predict(target.test_images, True)
+    assert torch.equal(counts.sum(0), predicted.bincount(minlength=10))
+    right = 100 * counts.diagonal().sum() / len(predicted)
+    assert right.item() == pytest.approx(c.found["curve"][-1], abs=1e-3)
+    taken = (target.test_labels == 3) & (predicted == 5)
+    assert counts[3, 5] == taken.sum()
+    assert _worst({"confusion": [[8, 2], [1, 3]]}) == 75.0
+
+
+def test_domains_are_read_from_contents_that_hold_them(domains, monkeypatch):
+    c = course(domains, "source")
+    assert c._sides(3).tolist() == [0, 0, 0, 1, 1, 1]
+    told = torch.eye(2)[c._sides(courses.MEASURED)].repeat(1, 3)
+    for z, right in ((told, 100.0), (torch.zeros_like(told), 50.0)):
+        monkeypatch.setattr(c, "_embed_both", lambda *_, z=z, **__: [z])
+        c.done = c.blocks
+        c.test()
+        assert c.found["domain_in_content"][-1] == right
+
+
 def test_points_in_a_plane():
     torch.manual_seed(0)
     z = torch.randn(50, 1) @ torch.randn(1, 6) + 0.01 * torch.randn(50, 6)
@@ -464,7 +479,10 @@ def test_quick_through_the_command(tmp_path, run_quick):
     assert "What each ingredient gives club_sample" in shown
     assert "Labels that can be read from the domain embedding" in shown
     assert "| correct | club |" in shown
-    _, _, labels = shown.partition("Labels that can")
+    _, _, rest = shown.partition("Labels that can")
+    labels, _, domains = rest.partition("Domains that can")
     assert "| correct | dann |" not in labels  # has no such embedding
+    assert "| correct | dann |" in domains
+    assert "The class that is recognised worst" in shown
     assert "usps: plain arrays: unknown content" in shown
     assert not (folder / "checkpoints").exists()

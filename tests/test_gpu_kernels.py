@@ -22,6 +22,7 @@ from mibounds.experiments.encoder_kernels import convolve, normalise, pool
 from mibounds.gpu_kernels import concat_scores
 
 device = sys.argv[1]
+torch.backends.cudnn.allow_tf32 = False  # the convolutions of torch, for which it is the default
 for n, m, h in ((70, 45, 37), (3, 130, 64), (64, 64, 1)):
     make = dict(dtype=torch.float64, device=device, requires_grad=True)
     a, b = torch.randn(n, h, **make), torch.randn(m, h, **make)

@@ -11,11 +11,15 @@ from pathlib import Path
 from statistics import fmean
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import mibounds as mb
 from mibounds.cli import _parse
 from mibounds.commands import Command
+from mibounds.experiments import Cell
+from mibounds.experiments.domains import SHARED
+from mibounds.experiments.ingredients import BOUNDS, METHODS, DomainAdaptationConfig, settle
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -147,32 +151,102 @@ def test_the_bottleneck():
     assert f"takes {seconds['information-bottleneck', 'club']:.0f} s" in page
 
 
-def test_domain_adaptation():
-    folder = RESULTS / "domain-adaptation"
-    summary = json.loads((folder / "summary.json").read_text())
-    found = {(e["method"], e["task"], e["metric"]): e for e in summary if e["mode"] == "correct"}
-    head, *rows = (cells(line) for line in lines_of("adaptation.md"))
-    tasks = head[2:]
-    assert {row[0] for row in rows} == {"source", "club", "club_sample"}
-    columns = {"last step": "accuracy", "picked": "accuracy_oracle"}
-    for method, column, *texts in rows:
+def tables_of(page):
+    """Lists of rows, one for each table."""
+    blocks = re.findall(r"(?:^\|.*\n)+", (ROOT / page).read_text(), re.M)
+    return [
+        [cells(line) for i, line in enumerate(block.splitlines()) if i != 1] for block in blocks
+    ]
+
+
+def read_rows(folder):
+    """Cells, their settings, and their values by metric."""
+    for line in (RESULTS / folder / "rows.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        values = {row["metric"]: row["value"] for row in record["rows"]}
+        yield SimpleNamespace(**record["cell"]), record["config"], values
+
+
+ADAPTATION = json.loads((RESULTS / "domain-adaptation" / "summary.json").read_text())
+TASKS = ["mnist-mnistm", "mnist-usps", "usps-mnist", "svhn-mnist", "cifar10-stl10", "stl10-cifar10"]
+LOWER = ("nwj", "mine", "infonce")
+
+
+def adapted(mode, metric="accuracy"):
+    """Means by method and task, and the whole entries."""
+    found = {
+        (e["method"], e["task"]): e
+        for e in ADAPTATION
+        if (e["mode"], e["metric"]) == (mode, metric)
+    }
+    return {key: e["mean"] for key, e in found.items()}, found
+
+
+def test_the_tables_of_domain_adaptation():
+    last, picked, beyond, settings = tables_of("docs/adaptation.md")
+    for table, metric in ((last, "accuracy"), (picked, "accuracy_oracle")):
+        (_, *tasks), *rows = table
+        assert tasks == TASKS
+        assert {row[0] for row in rows} == set(METHODS)
+        for method, *texts in rows:
+            for task, text in zip(tasks, texts, strict=True):
+                each = adapted("correct", metric)[1][method, task]
+                several = method in ("source", "club", "club_sample")
+                assert each["seeds"] == (3 if several else 1)
+                spread = f" ± {each['sd']:.1f}" if several else ""
+                paper = f" ({each['paper']:.1f})" if each["paper"] and table is picked else ""
+                assert text == f"{each['mean']:.1f}{spread}{paper}"
+    (_, *tasks), first, second, paper, *_ = beyond
+    assert tasks == TASKS
+    for (_, *texts), metric in ((first, "accuracy"), (second, "accuracy_oracle")):
         for task, text in zip(tasks, texts, strict=True):
-            each = found[method, task, columns.get(column, "accuracy")]
-            paper = "" if each["paper"] is None else f"{each['paper']:.1f}"
-            assert text == (
-                paper if column == "paper" else f"{each['mean']:.1f} ± {each['sd']:.1f}"
-            )
+            each = adapted("recipe", metric)[1]["club_sample", task]
+            assert text == f"{each['mean']:.1f} ± {each['sd']:.1f}"
             assert each["seeds"] == 3
-    # And what the page says of them.
-    page = (ROOT / "docs" / "adaptation.md").read_text()
-    last, picked = (
-        {k[:2]: e["mean"] for k, e in found.items() if k[2] == metric}
-        for metric in columns.values()
+            assert each["paper"] == float(paper[tasks.index(task) + 1])
+    digits, objects = (
+        settle(DomainAdaptationConfig(), Cell("recipe", task, "club_sample", 0))
+        for task in ("svhn-mnist", "cifar10-stl10")
     )
-    gains = [last["club_sample", task] - last["source", task] for task in tasks]
+    for row, *texts in settings[1:]:
+        for s, text in zip((digits, objects), texts, strict=True):
+            shown = {
+                "steps": s.steps,
+                "channels of the content encoder": " ".join(map(str, s.widths)),
+                "images of each domain a step": s.batch_size,
+                "normalised by": s.normalisation,
+                "random shifts, and flips of objects": s.shift,
+                "random warps": f"{s.warp:g}",
+                "random signs of channels, smooth colours": f"{s.inversion:g}, {s.background:g}",
+                "weight of the averaged teacher": f"{s.teacher:g}",
+                "probability from which it is believed": s.teacher_threshold,
+                "weight of equal shares of the classes": s.balance,
+                "weight of the mutual information": s.mi_weight,
+            }
+            assert text == str(shown[row]), row
+    for cell, config, _ in read_rows("domain-adaptation"):
+        expected = DomainAdaptationConfig().settings_of(Cell(**vars(cell)))
+        assert config == expected, "a cell of other settings than the modes have now"
+    assert digits.steps == 10000
+    (readme,) = (t for t in tables_of("README.md") if t[0][1:] == TASKS)
+    for (_, *texts), (mode, method) in zip(
+        readme[1:4],
+        (("correct", "source"), ("correct", "club_sample"), ("recipe", "club_sample")),
+        strict=True,
+    ):
+        assert texts == [f"{adapted(mode)[0][method, task]:.1f}" for task in TASKS]
+    assert readme[4][1:] == paper[1:]
+
+
+def test_what_is_said_of_domain_adaptation():
+    page = " ".join((ROOT / "docs" / "adaptation.md").read_text().split())
+    last, found = adapted("correct")
+    picked, _ = adapted("correct", "accuracy_oracle")
+    paper = {key: e["paper"] for key, e in found.items()}
+    spread = {task: found["club_sample", task]["sd"] for task in TASKS}
+    gains = [last["club_sample", task] - last["source", task] for task in TASKS]
     assert min(gains) > 0
-    spreads = [found["club_sample", task, "accuracy"]["sd"] for task in tasks]
-    within = [task for task, gain, sd in zip(tasks, gains, spreads, strict=True) if gain < sd]
+    within = [task for task, gain in zip(TASKS, gains, strict=True) if gain < spread[task]]
     assert within == ["mnist-usps"]
     assert f"from MNIST to USPS, {gains[1]:.1f} points, it is within the spread" in page
     assert (
@@ -181,50 +255,133 @@ def test_domain_adaptation():
         in page
     )
     below = {
-        (method, task): found[method, task, "accuracy"]["paper"] - picked[method, task]
+        (method, task): paper[method, task] - picked[method, task]
         for method in ("club", "club_sample")
-        for task in tasks
+        for task in TASKS
     }
     near = [gap for (_, task), gap in below.items() if "usps" in task]
     far = [gap for (_, task), gap in below.items() if "usps" not in task]
     assert f"within {max(near):.1f} points of the paper's" in page
     assert f"they are {min(far):.1f} to {max(far):.1f} below" in page
-    for task in tasks:
-        two = [found[method, task, "accuracy"] for method in ("club", "club_sample")]
+    most = "mnist-mnistm", "svhn-mnist"
+    own, theirs = (
+        [values[method, task] - values["source", task] for method in LOWER for task in most]
+        for values in (last, paper)
+    )
+    assert f"at most {max(own):.1f} points above source-only" in page
+    assert f"In the paper they are {min(theirs):.1f} to {max(theirs):.1f} above it" in page
+    behind = [paper["club", task] - paper["vub", task] for task in most]
+    assert "{:.1f} and {:.1f} points behind CLUB".format(*behind) in page
+    for task in TASKS:
+        assert last["vub", task] > last["club_sample", task] - spread[task]
+        assert last["l1out", task] < last["club_sample", task]
+        two = [found[method, task] for method in ("club", "club_sample")]
         assert abs(two[0]["mean"] - two[1]["mean"]) < max(each["sd"] for each in two)
+    others = [
+        abs(last[method, task] - last["club_sample", task])
+        for method in ("dann", "dsn")
+        for task in TASKS[1:]
+    ]
+    assert f"within {max(others):.1f} points of sampled CLUB, and little for MNIST-M" in page
+    assert max(last[method, most[0]] for method in ("dann", "dsn")) < last["source", most[0]] + 5
+    lower = [
+        picked[method, task] - value
+        for (method, task), value in paper.items()
+        if method in ("dann", "dsn") and value and task in TASKS[1:4]
+    ]
+    assert f"are {min(lower):.1f} to {max(lower):.1f} points lower on USPS and SVHN" in page
     back = "source", "usps-mnist"
     assert f"source-only loses {picked[back] - last[back]:.1f} points" in page
     oracle = picked["club_sample", "usps-mnist"] - picked[back]
     assert f"by the oracle is {oracle:.1f} points, by the last step {gains[2]:.1f}" in page
-    records = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
-    for config, task in ((r["config"], r["cell"]["task"]) for r in records):
-        assert config["steps"] == (12000 if "stl10" in task else 6000)
-        assert (config["mi_weight"], config["batch_size"], config["widths"]) == (0.01, 64, [64] * 3)
-    values = ({row["metric"]: row["value"] for row in r["rows"]} for r in records)
-    nats = [v["mi"] for v in values if v["mi"][0] is not None]
-    before, after = ([curve[i] for curve in nats] for i in (0, -1))
+    nats = defaultdict(list)
+    for cell, _, values in read_rows("domain-adaptation"):
+        if cell.mode == "correct" and cell.method in BOUNDS:
+            nats[cell.method, cell.task].append(values["mi"])
+    before, after = ([curve[i] for curves in nats.values() for curve in curves] for i in (0, -1))
     spans = (
         f"from {min(before):.0f} to {max(before):.0f} nats before training to {min(after):.1f} to"
     )
     assert f"{spans} {max(after):.1f} after it" in page
-    ends = {}
-    for source in ("domain-adaptation", "domain-adaptation-trials"):
-        for r in map(json.loads, (RESULTS / source / "rows.jsonl").read_text().splitlines()):
-            cell, (accuracy, *_) = r["cell"], r["rows"]
-            if (cell["mode"], cell["method"], cell["seed"]) == ("correct", "club_sample", 0):
-                assert accuracy["metric"] == "accuracy"
-                ends[cell["task"], r["config"]["mi_weight"]] = accuracy["value"]
-    twice = [ends[task, w] for task in tasks[:2] for w in (0.02, 0.01)]
+    end = {key: fmean(curve[-1] for curve in curves) for key, curves in nats.items()}
+    lower = [fmean(end[m, task] for m in LOWER) - end["club_sample", task] for task in TASKS]
+    assert f"ends lower by {min(lower):.2f} to {max(lower):.2f} nats" in page
+    timed = json.loads((RESULTS / "bench" / "trainings_cuda.json").read_text())
+    (each,) = (
+        r for r in timed["rows"] if r["experiment"] == "domain-adaptation" and "whole" in r["from"]
+    )
+    assert f"takes {each['seconds']:.0f} s" in page
+
+
+def test_what_is_said_of_the_recipe():
+    page = " ".join((ROOT / "docs" / "adaptation.md").read_text().split())
+    _, found = adapted("recipe")
+    own = [found["club_sample", task] for task in TASKS]
+    past = [each["mean"] - each["paper"] for each in own]
+    assert f"by the last step, by {min(past):.1f} to {max(past):.1f} points: least from" in page
+    assert past.index(min(past)) == TASKS.index("mnist-usps")
+    _, _, beyond, _ = tables_of("docs/adaptation.md")
+    rows = {row[0]: [float(text) if text else None for text in row[1:]] for row in beyond[4:]}
+    assert all(a["mean"] > b for a, b in zip(own, rows["VADA"], strict=True) if b)
+    ahead = [b - a["mean"] for a, b in zip(own, rows["DIRT-T"], strict=True) if b]
+    assert ahead[2] < 0
+    assert "it is ahead by {:.1f} and {:.1f} points".format(*ahead) in page
+    counts = defaultdict(list)
+    for cell, _, values in read_rows("domain-adaptation"):
+        if cell.mode == "recipe":
+            counts[cell.task].append(np.array(values["confusion"]))
+    sums = {task: sum(each) for task, each in counts.items()}
+    wrong = {task: each.sum() - each.trace() for task, each in sums.items()}
+    usps = sums["mnist-usps"].sum() / 3
+    assert f"where {wrong['mnist-usps'] / 3:.0f} of {usps:.0f} test images" in page
+    right = sums["cifar10-stl10"].diagonal() / sums["cifar10-stl10"].sum(1)
+    pair = [SHARED.index(name) for name in ("cat", "dog")]
+    assert set(right.argsort()[:2]) == set(pair)
+    shares = [
+        100 * (sums[task][*pair] + sums[task][*pair[::-1]]) / wrong[task]
+        for task in ("cifar10-stl10", "stl10-cifar10")
+    ]
+    assert "{:.0f} % there and {:.0f} % on STL to CIFAR".format(*shares) in page
+
+
+def test_what_is_said_of_trials():
+    page = " ".join((ROOT / "docs" / "adaptation.md").read_text().split())
+    trials = list(read_rows("domain-adaptation-trials"))
+
+    def ends(task, mode="recipe", **settings):
+        (one,) = {
+            values["accuracy"]
+            for cell, config, values in [*trials, *read_rows("domain-adaptation")]
+            if (cell.mode, cell.task, cell.method, cell.seed) == (mode, task, "club_sample", 0)
+            if all(config[name] == value for name, value in settings.items())
+        }
+        return one
+
+    twice = [
+        ends(task, "correct", mi_weight=w)
+        for task in ("mnist-mnistm", "mnist-usps")
+        for w in (0.02, 0.01)
+    ]
     words = (
         "ends at {:.1f} instead of {:.1f} on MNIST to MNIST-M and at {:.1f} instead of {:.1f} on"
     )
-    assert words.format(*twice) in " ".join(page.split())
-    timed = json.loads((RESULTS / "bench" / "trainings_cuda.json").read_text())
-    (each,) = (r for r in timed["rows"] if r["experiment"] == folder.name and "whole" in r["from"])
-    assert f"takes {each['seconds']:.0f} s" in page
-    readme = (ROOT / "README.md").read_text()
-    own = [last[method, "mnist-mnistm"] for method in ("source", "club_sample")]
-    assert "{:.1f} without adaptation and {:.1f} with sampled CLUB".format(*own) in readme
+    assert words.format(*twice) in page
+    svhn = [ends("svhn-mnist", warp=0.0, balance=balance) for balance in (0.05, 0.5)]
+    assert "SVHN to MNIST ended at {:.1f}, so it ends at {:.1f}".format(*svhn) in page
+    warped = [
+        ends(task, balance=0.5, warp=0.05) - ends(task, balance=0.5, warp=0.0)
+        for task in ("svhn-mnist", "mnist-mnistm")
+    ]
+    assert f"give it {warped[0]:.1f} points more, and cost {-warped[1]:.1f} on MNIST-M" in page
+    long = [
+        ends("cifar10-stl10", normalisation="domain", warp=0.0, steps=steps)
+        for steps in (12000, 20000)
+    ]
+    assert "{:.1f} after 12000 steps and {:.1f} after 20000".format(*long) in page
+    assert long[0] > ends("cifar10-stl10", normalisation="instance", warp=0.0)
+    before = ends("stl10-cifar10", normalisation="instance")
+    assert before > ends("stl10-cifar10", normalisation="domain", warp=0.05, steps=16000)
+    assert f"which ended at {before:.1f} before" in page
 
 
 def test_figures_are_there():

@@ -269,6 +269,9 @@ class Course:
         self._keep("curve", self.accuracy(*given))
         if self.done == self.blocks:
             self._keep("as_trained", self.accuracy(*given, as_trained=True))
+            self._keep("confusion", self.confuse(*given).tolist())
+            (z,) = self._embed_both(("content",), MEASURED, as_trained=True)
+            self._keep("domain_in_content", read_labels(z, self._sides(MEASURED)))
             if self.model.domain_embedding:
                 z = self.embed("domain", source.test_images[:VALIDATION], False)
                 self._keep("labels_in_domain", read_labels(z, source.test_labels[:VALIDATION]))
@@ -289,9 +292,19 @@ class Course:
         self, images: Tensor, labels: Tensor, target: bool, as_trained: bool = False
     ) -> float:
         """Percentage of images that are classified rightly; arguments as those of `embed`."""
-        z = self.embed("content", images, target, as_trained)
-        right = self.averaged["classifier"](z).argmax(1) == labels
+        right = self.predict(images, target, as_trained) == labels
         return 100 * right.float().mean().item()
+
+    def confuse(self, images: Tensor, labels: Tensor, target: bool) -> Tensor:
+        """How many images of each class, in rows, are taken for which class, in columns."""
+        classes = self.task.classes
+        places = labels * classes + self.predict(images, target)
+        return places.bincount(minlength=classes**2).view(classes, classes)
+
+    def predict(self, images: Tensor, target: bool, as_trained: bool = False) -> Tensor:
+        """The likeliest classes; arguments as those of `embed`."""
+        z = self.embed("content", images, target, as_trained)
+        return self.averaged["classifier"](z).argmax(1)
 
     @torch.no_grad()
     def embed(self, kind: str, images: Tensor, target: bool, as_trained: bool = False) -> Tensor:
@@ -322,6 +335,11 @@ class Course:
             for i, each in enumerate(self.domains)
         ]
         return [torch.cat(parts) for parts in zip(*sides, strict=True)]
+
+    def _sides(self, count: int) -> Tensor:
+        """Which domain each row is of, of what `_embed_both` gives."""
+        counts = [min(count, len(domain.test_images)) for domain in self.domains]
+        return torch.arange(2).repeat_interleave(torch.tensor(counts))
 
     def _collect(self, target: bool, as_trained: bool) -> None:
         """Put batch statistics of training images to use, unless they are already."""

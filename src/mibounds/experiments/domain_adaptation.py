@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 AS_PUBLISHED = ("source", "mine", "infonce", "club", "club_sample")  # whose code was public
+AT_LAST = ("confusion", "domain_in_content", "labels_in_domain")  # what is found out at the end
 SHOWN = ("source", "club_sample", "dann")  # whose embeddings are drawn
 
 _COLUMNS = tuple(TASKS)
@@ -157,7 +158,7 @@ class DomainAdaptation(Experiment[DomainAdaptationConfig]):
             "accuracy": found["curve"][-1],
             "accuracy_oracle": found["curve"][picked],
             "accuracy_as_trained": found["as_trained"][-1],
-            **{k: v[-1] for k, v in found.items() if k == "labels_in_domain"},
+            **{name: found[name][-1] for name in AT_LAST if name in found},
             **{name: _short(found[name]) for name in ("curve", "source_curve")},
             **{name: found[name] for name in ("steps", "mi", "mi_steps")},
             **{name: found[name] for name in found if name.startswith("plane")},
@@ -203,7 +204,8 @@ class DomainAdaptation(Experiment[DomainAdaptationConfig]):
                 ]
                 lines.append(f"| {change} | {' | '.join(texts)} |")
             lines.append("")
-        lines += _tabulate_labels(records)
+        for title, text, read in _TOLD:
+            lines += _tabulate(records, title, text, read)
         origins = {
             f"{name}: {origin}"
             for record in records
@@ -241,26 +243,55 @@ class DomainAdaptation(Experiment[DomainAdaptationConfig]):
         return figures
 
 
+def _worst(rows: dict[str, Any]) -> float | None:
+    """Percentage that is right of the class of which least is."""
+    if "confusion" not in rows:
+        return None
+    counts = np.array(rows["confusion"])
+    return float((100 * counts.diagonal() / counts.sum(1).clip(1)).min())
+
+
+_TOLD: tuple[tuple[str, str, Callable[[dict[str, Any]], float | None]], ...] = (
+    (
+        "The class that is recognised worst",
+        "Percentage that is right of its test images, after the last step.",
+        _worst,
+    ),
+    (
+        "Labels that can be read from the domain embedding",
+        "Percentage of held-out source labels that a linear classifier reads rightly from it.",
+        lambda rows: rows.get("labels_in_domain"),
+    ),
+    (
+        "Domains that can be read from the content embedding",
+        "Percentage of held-out images whose domain a linear classifier reads rightly from it.",
+        lambda rows: rows.get("domain_in_content"),
+    ),
+)
+
+
 def _changes_something(config: DomainAdaptationConfig, mode: str, task: str, method: str) -> bool:
     """Whether a method with an ending is other than without, on a task."""
     base, _ = split_method(method)
     return settle(config, Cell(mode, task, method, 0)) != settle(config, Cell(mode, task, base, 0))
 
 
-def _tabulate_labels(records: Sequence[Record]) -> list[str]:
-    """What the domain embeddings tell about labels, where there are any."""
+def _tabulate(
+    records: Sequence[Record], title: str, text: str, read: Callable[[dict[str, Any]], float | None]
+) -> list[str]:
+    """A percentage that is read from the rows of a cell, where they have it; means over seeds."""
     found: dict[tuple[str, str], dict[str, list[float]]] = {}
     for record in records:
-        if "labels_in_domain" in (rows := _rows(record)):
+        if (value := read(_rows(record))) is not None:
             own = found.setdefault((record.cell.mode, record.cell.method), {})
-            own.setdefault(record.cell.task, []).append(rows["labels_in_domain"])
+            own.setdefault(record.cell.task, []).append(value)
     if not found:
         return []
     tasks = [task for task in TASKS if any(task in own for own in found.values())]
     return [
-        "### Labels that can be read from the domain embedding",
+        f"### {title}",
         "",
-        "Percentage of held-out source labels that a linear classifier reads rightly from it.",
+        text,
         "",
         f"| mode | method | {' | '.join(tasks)} |",
         "|---" * (2 + len(tasks)) + "|",

@@ -162,7 +162,8 @@ class _Convolve(torch.autograd.Function):
         _pull_patches[grid](
             x, g, sums, m, per, h, w, c, PLACES, across, num_warps=WARPS, num_stages=2
         )
-        return None, sums.sum(0).T.reshape(c, 3, 3, 3).permute(0, 3, 1, 2), None
+        of_weight = sums.sum(0).T.contiguous()  # channels last, as the weight lies
+        return None, of_weight.view(c, 3, 3, 3).permute(0, 3, 1, 2), None
 
 
 def _tile(c: int) -> tuple[int, int, int]:

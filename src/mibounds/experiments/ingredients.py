@@ -31,7 +31,6 @@ Tested = Literal["joined", "split", "batch"]
 Schedule = Literal["constant", "ramp"]
 Rates = Literal["constant", "cosine"]
 Inverted = Literal["images", "channels"]
-View = Literal["alike", "plain"]
 Encoders = Literal["content", "domain", "both"]
 Direction = Literal["forward", "backward", "both"]
 Family = Literal["gaussian", "unit", "low-rank", "mixture", "student", "published"]
@@ -86,7 +85,6 @@ class Settings:
     teacher: float = 0.0
     teacher_threshold: float = 0.95
     teacher_average: float = 0.99
-    teacher_view: View = "alike"
 
     @property
     def both_widths(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -119,7 +117,7 @@ PRESETS: dict[str, Settings] = {
         inversion=0.5,
         inverted="channels",
         background=1.0,
-        balance=0.05,
+        balance=0.5,
         teacher=3.0,
     ),
 }
@@ -130,16 +128,19 @@ OBJECTS: dict[str, Mapping[str, Any]] = {
     "as-published": {"steps": 12000},
     "correct": {"steps": 12000},
     "recipe": {
-        "steps": 12000,
+        "steps": 16000,
         "widths": WIDE,
         "domain_widths": NARROW,  # enough to tell two domains apart
         "noise": 0.0,
+        "normalisation": "domain",
         "batch_size": 128,
         "q_hidden": (192,),
         "shift": 4,
-        "warp": 0.1,
+        "warp": 0.05,
         "inversion": 0.0,
         "background": 0.0,
+        "teacher": 1.0,
+        "teacher_threshold": 0.9,
     },
 }
 
@@ -214,8 +215,6 @@ class DomainAdaptationConfig(Config):
         teacher: weight of the consistency with an averaged teacher.
         teacher_threshold: probability from which on the teacher is believed.
         teacher_average: weight of the old teacher in each step.
-        teacher_view: whether the teacher's images are changed alike, or plain ones, shifted and
-            flipped alone.
     """
 
     seeds: int = 3
@@ -261,7 +260,6 @@ class DomainAdaptationConfig(Config):
     teacher: float | None = None
     teacher_threshold: float | None = None
     teacher_average: float | None = None
-    teacher_view: View | None = None
 
     def settings_of(self, cell: Cell) -> dict[str, Any]:
         """What the mode says is part of it: other presets make other cells."""

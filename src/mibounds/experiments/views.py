@@ -99,8 +99,6 @@ class Views:
         """
         own = {name: each[view, domain] for name, each in given.items()}
         taken = take_images(images, index, own.get("shifts"), own.get("flips"))
-        if view and self.settings.teacher_view == "plain":
-            return normalise(taken)
         if "matrices" in own:
             taken = warp_images(taken, own["matrices"])
         x = normalise(taken)
