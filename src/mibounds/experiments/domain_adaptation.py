@@ -28,6 +28,7 @@ from mibounds.experiments.ingredients import (
     ABLATIONS,
     BOUNDS,
     METHODS,
+    OTHERS,
     DomainAdaptationConfig,
     settle,
     split_method,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 AS_PUBLISHED = ("source", "mine", "infonce", "club", "club_sample")  # whose code was public
+LOWER = ("nwj", "mine", "infonce")
 AT_LAST = ("confusion", "domain_in_content", "labels_in_domain")  # what is found out at the end
 SHOWN = ("source", "club_sample", "dann")  # whose embeddings are drawn
 
@@ -230,7 +232,8 @@ class DomainAdaptation(Experiment[DomainAdaptationConfig]):
             if not own:
                 continue
             name = f"domain-adaptation-{mode}"
-            figures[name] = _draw_curves(own, "steps", "curve", "target accuracy, %", mode)
+            # The first test is before training.
+            figures[name] = _draw_curves(own, "steps", "curve", "target accuracy, %", mode, 1)
             measured = [r for r in own if any(v is not None for v in _rows(r)["mi"])]
             if measured:
                 label = "I(content; domain), nats"
@@ -337,8 +340,10 @@ def _difference(changed: Sequence[float] | None, full: Sequence[float] | None) -
     return f"{statistics.fmean(changed) - statistics.fmean(full):+.2f}"
 
 
-def _draw_curves(records: Sequence[Record], x: str, y: str, label: str, mode: str) -> Figure:
-    """A panel a task, a colour a method, a line a seed."""
+def _draw_curves(
+    records: Sequence[Record], x: str, y: str, label: str, mode: str, start: int = 0
+) -> Figure:
+    """A panel a task, a colour a method, a line a seed; from the test on that is numbered start."""
     from matplotlib.figure import Figure
 
     tasks = [task for task in TASKS if any(r.cell.task == task for r in records)]
@@ -346,16 +351,16 @@ def _draw_curves(records: Sequence[Record], x: str, y: str, label: str, mode: st
     lines = -(-len(tasks) // columns)
     figure = Figure(figsize=(4.2 * columns, 3.2 * lines + 0.6), layout="constrained")
     axes = figure.subplots(lines, columns, squeeze=False).flatten()
-    colours = {method: f"C{i % 10}" for i, method in enumerate(METHODS)}
+    colours = {method: f"C{i - 1}" if i else "black" for i, method in enumerate(METHODS)}
+    dashes = dict.fromkeys(METHODS, "-") | dict.fromkeys(LOWER, "--") | dict.fromkeys(OTHERS, ":")
     handles = {}
     for ax, task in zip(axes, tasks, strict=False):
         for record in records:
             if record.cell.task == task:
                 rows, method = _rows(record), record.cell.method
                 values = [float("nan") if v is None else v for v in rows[y]]
-                style = {"color": colours[method], "lw": 1.0, "alpha": 0.8}
-                style["ls"] = "--" if METHODS.index(method) >= 10 else "-"
-                (handles[method],) = ax.plot(rows[x], values, **style)
+                style = {"color": colours[method], "ls": dashes[method], "lw": 1.2, "alpha": 0.8}
+                (handles[method],) = ax.plot(rows[x][start:], values[start:], **style)
         ax.set_title(f"{task}, {mode}", fontsize=9)
         ax.set(xlabel="step", ylabel=label)
         ax.grid(alpha=0.25)
