@@ -162,6 +162,18 @@ def test_missing_values(calls, data, capfd):
     assert "2 rows: I(a; b) (1 with missing values left out)" in capfd.readouterr().out
 
 
+def test_columns_that_do_not_vary_are_told(calls, data, capfd):
+    table = "a,b,c,d\n0.1,5,0.3,no\n0.4,5,0.6,no\n0.7,5,0.9,no\n"
+    (data / "constant.csv").write_text(table)
+    assert run("estimate constant.csv --x a,b,d --y c") == 0
+    printed = capfd.readouterr()
+    assert printed.err == (
+        "mibounds: 2 of 3 columns of --x (b, d) hold the same value in every row and count for "
+        "nothing; leave them out\n"
+    )
+    assert printed.out.startswith("constant.csv, 3 rows: I(a, b, d; c)\n")
+
+
 def test_results_are_written(calls, data):
     targets = "--out out.json --plot plot.PNG --report report.html"
     assert run(f"estimate data.csv --x a --y b {targets}") == 0
@@ -244,7 +256,14 @@ def test_targets_are_checked_before_anything_is_computed(calls, data, capfd, arg
         ("estimate data.csv --x a --y b --discrete a --continuous a", "in both --discrete and"),
         ("estimate data.csv --x a --y label --continuous label", "row 1 holds 'yes'"),
         ("estimate data.csv --x a --y b --level", "--level"),
-        ("estimate data.csv --x a --y b --level high", "--level: could not convert string"),
+        (
+            "estimate data.csv --x a --y b --level high",
+            "--level: expected a number, got 'high'",
+        ),
+        ("estimate data.csv --x a --y b --seed x", "--seed: expected a whole number, got 'x'; see"),
+        ("estimate data.csv -x a --y b", "options: -x, a; write --x, with two dashes, or see"),
+        ("estimate data.csv --x a --y b -drop-missing", "; write --drop-missing, with two"),
+        ("estimate data.csv --x a --y b -level=0.9", "; write --level, with two dashes, or see"),
         ("estimate data.csv --x a --y b --budget huge", "invalid choice 'huge'"),
         ("estimate data.csv --x a --y b --sed 3", "Unrecognized options: --sed, 3; Perhaps you"),
         ("estimat data.csv", "Available subcommands: estimate, tasks, methods"),
@@ -413,6 +432,8 @@ def test_a_file_without_a_line_of_names(data, capfd):
     Path("bare.csv").write_text("35.3,1.5,u\n36.1,3.5,v\n" * 20)
     assert run("estimate bare.csv --x age --y group") == 2
     assert "give the file a first line of names, if it has none" in capfd.readouterr().err
+    assert run("estimate bare.csv --x 0 --y 2") == 2
+    assert "look like a row of data: 35.3, 1.5, u; put a line of names" in capfd.readouterr().err
 
 
 def test_no_threads_are_refused(data, capfd):

@@ -178,6 +178,10 @@ def test_flow_says_which_extra_it_needs(monkeypatch):
         (lambda: mb.Gaussian(X, 0), r"y_dim to be an integer >= 1 but got 0"),
         (lambda: mb.Gaussian(-1, 2), r"x_dim to be an integer >= 0 but got -1"),
         (lambda: mb.Gaussian(X, Y, 0), r"hidden to be an integer >= 1 but got 0"),
+        (
+            lambda: mb.Gaussian(torch.zeros(9, 2), torch.zeros(9, 3)),
+            r"x_dim to be an integer >= 0 but got Tensor; pass numbers of columns, .* in a call",
+        ),
         (lambda: mb.Gaussian(2.5, 2), r"x_dim to be an integer >= 0 but got 2.5"),
         (lambda: mb.Categorical(X, 1), r"classes to be an integer >= 2 but got 1"),
         (lambda: mb.LowRankGaussian(X, Y, rank=0), r"rank to be an integer >= 1"),
@@ -199,6 +203,14 @@ def test_flow_says_which_extra_it_needs(monkeypatch):
         (
             lambda: mb.Categorical(X, 4).check_y(torch.zeros(5)),
             r"integer labels 0 ... 3 as y but got torch.float32",
+        ),
+        (
+            lambda: mb.Categorical(X, 4).check_y(torch.zeros(5, 3)),
+            r"integer labels 0 ... 3 as y but got torch.float32; .* Gaussian for a continuous y",
+        ),
+        (
+            lambda: mb.Categorical(X, 4).check_y(torch.eye(4)),
+            r"labels y of shape \(n,\) but got \(4, 4\); call y.argmax\(1\)",
         ),
         (
             lambda: mb.Categorical(X, 4).check_y(torch.zeros(5, 4).long()),

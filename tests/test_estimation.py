@@ -378,6 +378,41 @@ def test_advice_few_samples():
     assert "few-samples" not in codes_of(estimate(x[:, :11], y, methods="gaussian"))
 
 
+def test_advice_labels_of_many_columns():
+    rng = np.random.default_rng(0)
+    y = rng.integers(4, size=800)
+    x = rng.normal(size=(4, 40))[y] + 3 * rng.normal(size=(800, 40))
+    few = estimate(x, y, **FAST)
+    (advice,) = [a for a in few.warnings if a.code == "bridge-few-rows"]
+    assert "models of 350 rows, and a linear one has 120 numbers" in advice.message
+    assert f"some {120 / 700:.2f} nats" in advice.message
+    assert few.verdict == "doubt"
+    assert "bridge-few-rows" not in codes_of(estimate(x[:, :3], y % 2, **FAST))
+    numbers = estimate(x, x[:, :1] + rng.normal(size=(800, 1)), **FAST)
+    assert "bridge-few-rows" not in codes_of(numbers)
+
+
+def test_no_interval_lies_below_zero(monkeypatch):
+    def measure(name, problem):
+        return estimation._Outcome([mb.Row(name, "neither", "", nats, 0.01, 0.0)], 0.01, "made up")
+
+    monkeypatch.setattr(estimation, "_measure", measure)
+    for nats, high in ((-0.05, 0.0), (-0.01, -0.01 + 0.0196), (0.3, 0.3196)):
+        low, top = estimate(normal(50, 2), normal(50)).interval
+        assert (low, top) == pytest.approx((nats - 0.0196, high), abs=1e-5)
+
+
+def test_bounds_have_the_error_of_the_value_too():
+    values = []
+    for seed in range(12):
+        rows = {r.method: r for r in estimate(*gaussian(400, seed), **FAST).rows}
+        values.append([rows[f"bridge-{name}"] for name in ("infonce", "l1out")])
+        assert all(row.error >= rows["bridge"].error for row in values[-1])
+    for rows in zip(*values, strict=True):
+        spread = np.std([row.nats for row in rows], ddof=1)
+        assert 0.5 < np.mean([row.error for row in rows]) / spread < 2
+
+
 def test_advice_duplicated_rows():
     x, y = gaussian(300)
     result = estimate(np.tile(x, (2, 1)), np.tile(y, (2, 1)), methods="gaussian")
@@ -391,6 +426,11 @@ def test_advice_ties():
     (advice,) = [a for a in result.warnings if a.code == "ties"]
     assert "Column 0 of x" in advice.message
     assert "25%" in advice.message
+    assert advice.remedy == 'Use "ksg_mixed".'
+    x[:, 0] = np.round(x[:, 0])
+    result = estimate(x, y, methods="gaussian", x_kinds="continuous")
+    (advice,) = [a for a in result.warnings if a.code == "ties"]
+    assert "or say it is discrete (x_kinds)" in advice.remedy
     labels = estimate(np.arange(400) % 2, np.arange(400) % 3, methods="plug_in")
     assert "ties" not in codes_of(labels)
 

@@ -6,6 +6,7 @@ import re
 import shutil
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -14,6 +15,7 @@ import mibounds as mb
 from mibounds import bounds
 from mibounds.estimators.from_conditionals import ConditionalEstimator
 from mibounds.pairs import Pairs
+from mibounds.samples import look_finite, unlooked
 
 X, Y, N = 4, 3, 24
 NAMES = tuple(mb.ESTIMATORS)
@@ -421,6 +423,48 @@ def test_the_authors_pattern_works_as_it_stands():
 def test_bad_samples_are_named(name, verb, x, y, message):
     with pytest.raises(ValueError, match=message):
         getattr(make(name), verb)(x, y)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_samples_that_are_not_finite_are_refused(name, bad):
+    estimator = make(name)
+    x, y = samples()
+    a, b = x.clone(), y.clone()
+    a[5, 1], b[7, 0] = bad, bad
+    with pytest.raises(ValueError, match=r"finite x .* in 1 of 24 rows, first in row 5; drop or"):
+        estimator(a, y)
+    with pytest.raises(ValueError, match=r"finite y .* in 1 of 24 rows, first in row 7; drop or"):
+        estimator(x, y=b)
+    estimator.learning_loss(a, y)  # one bad batch is borne
+    with unlooked():
+        estimator(a, y)  # as it is by who trains with the value
+
+
+def test_what_is_looked_at():
+    largest = torch.full((4, 2), torch.finfo(torch.float32).max)
+    assert look_finite(largest)  # whose sum is not finite
+    for value in (torch.tensor(math.nan), torch.zeros(3).long(), [math.nan], None):
+        assert look_finite(value)  # others speak of those
+    bad = torch.full((4, 2), math.nan)
+    assert not look_finite(bad)
+    assert not look_finite(bad.half())
+    assert look_finite(bad.to("meta"))  # as on a GPU, which must not wait
+    assert torch.vmap(lambda v: torch.tensor(look_finite(v)))(bad).all()
+    torch.compiler.reset()
+    seen = torch.compile(lambda v: v if look_finite(v) else v + 1, backend="eager", fullgraph=True)
+    assert seen(bad).isnan().all()
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("kind", [torch.tensor, np.array, list])
+def test_samples_in_the_place_of_dimensions(name, kind):
+    owner, x = mb.ESTIMATORS[name], kind([[1.25, 2.5], [3.75, 5.0]])
+    for arguments in ((x, x), (x,), (x, 2), (2, x)):
+        with pytest.raises(ValueError, match=r"numbers of columns, but got (T|nd|l)\w+; ") as error:
+            owner(*arguments)
+        call = f"as in {owner.__name__}(x.shape[1], y.shape[1])(x, y)."
+        assert str(error.value).endswith(call)
+        assert "1.25" not in str(error.value)
 
 
 @pytest.mark.usefixtures("unchecked")

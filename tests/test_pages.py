@@ -384,6 +384,19 @@ def test_what_is_said_of_trials():
     assert f"which ended at {before:.1f} before" in page
 
 
+def test_a_normalising_layer():
+    rows = json.loads((RESULTS / "bench" / "normalise.json").read_text())["rows"]
+    (table,) = (t for t in tables_of("docs/minimise.md") if "error of the task" in t[0])
+    for variant, *texts in table[1:]:
+        own = [row for row in rows if row["variant"] == variant]
+        left = [max(row["left"], 0.0) for row in own]
+        assert texts[0] == ", ".join(f"{v:.2f}" for v in left)
+        assert texts[1] == ", ".join(f"{row['error']:.3f}" for row in own)
+        assert all(("growing" in row["warnings"]) == (variant == "penalty") for row in own)
+    by = {(row["variant"], row["seed"]): row["left"] for row in rows}
+    assert all(by["penalty", k] > by["no penalty", k] for k in range(3))
+
+
 def test_figures_are_there():
     for figure in (ROOT / "docs" / "figures").iterdir():
         assert figure.resolve().is_relative_to(RESULTS)

@@ -725,6 +725,28 @@ def test_collapsed_features_are_reported():
     assert advice.message.startswith("x hardly")
 
 
+def test_features_that_run_away_are_reported():
+    penalty = make(watch_every=0)
+    z, s = _samples(0)
+    penalty.report(z, s)
+    assert "growing" not in [a.code for a in penalty.report(3 * z, s).warnings]
+    (advice,) = [a for a in penalty.report(9 * z, s).warnings if a.code == "growing"]
+    assert advice.message.startswith("x spreads 9 times as far")
+    (advice,) = [a for a in penalty.report(z, 6 * s).warnings if a.code == "growing"]
+    assert advice.message.startswith("y spreads 6 times as far")
+
+
+def test_a_known_conditional_bears_a_bad_batch():
+    def known(x):
+        return Independent(Normal(x, 1.0, validate_args=False), 1, validate_args=False)
+
+    penalty = mb.MIPenalty(mb.CLUB(conditional=known))
+    x, y = torch.randn(16, 3), torch.randn(16, 3, requires_grad=True)
+    x[2, 1] = math.nan
+    with pytest.warns(mb.PenaltyWarning, match="not-finite"):
+        assert penalty(x, y).isnan()
+
+
 def test_samples_that_are_not_finite_are_reported():
     penalty = make(watch_every=1)
     z, s = _samples(0)

@@ -230,6 +230,24 @@ def test_select_says_what_there_is(pattern, message):
     assert len(str(error.value).splitlines()) == 1
 
 
+DATA = ["0.75", "0.25", "yes", "-1.5"]
+
+
+@pytest.mark.parametrize("pattern", ["0", "1", "2", "1:2", ":2", "0.75,2"])
+def test_numbers_are_refused_where_the_first_row_stands_for_the_names(pattern):
+    message = r"^column [0-2] is asked for by its number, .* data: 0.75, 0.25, yes, -1.5; put"
+    with pytest.raises(ValueError, match=message):
+        select(DATA, pattern)
+
+
+def test_names_that_are_numbers_can_be_named():
+    assert select(DATA, "0.75,yes") == ["0.75", "yes"]
+    assert select(DATA, "0.25:yes") == ["0.25", "yes"]
+    assert select(["0", "1", "2"], "0,1:") == ["0", "1", "2"]  # of an NPY file
+    assert select(["0.0", "0.1", "1.0"], "0") == ["0.0", "0.1"]  # of arrays 0 and 1
+    assert select(["2001", "place", "name"], "0") == ["2001"]  # not most of them
+
+
 def test_sides_are_apart():
     check_apart({"--x": ["a"], "--y": ["b"], "--given": ["c"]})
     with pytest.raises(ValueError, match="column 'a' is in both --x and --given"):
@@ -359,7 +377,15 @@ BROKEN = {
     "no-arrays.npz": (bare_zip(readme_txt=b"hello"), "holds no arrays"),
     "bad-array.npz": (bare_zip(a_npy=b"hello"), "damaged or not an NPZ file"),
     "cut-array.npz": (bare_zip(a_npy=GOOD["npy"][:-8]), "is cut off: an array of shape .500,."),
-    "lengths.npz": (npz(a=np.zeros(3), b=np.zeros(4)), "differ in their numbers of rows: a has 3"),
+    "lengths.npz": (npz(a=np.zeros(3), b=np.zeros(4)), "rows: a has 3, b has 4; choose arrays of"),
+    "widths.npz": (
+        npz(x=np.zeros((5, 4)), w=np.zeros((5, 2)), y=np.zeros(4)),
+        "the arrays differ in their numbers of rows: x has 5, y has 4, w has 5; choose arrays of",
+    ),
+    "many.npz": (
+        npz(**{f"a{k}": np.zeros(3 + (k == 8)) for k in range(9)}),
+        r"rows: a0 has 3, a8 has 4, a1 has 3, a2 has 3, ... \(9 in all\); choose",
+    ),
     "scalar.npz": (npz(a=np.float64(3)), "'a' is a single value"),
     "complex.npz": (npz(a=np.zeros(3, complex)), "'a' holds complex numbers"),
     "hollow.npz": (npz(a=np.zeros((3, 0))), "'a' has shape .3, 0., which holds no values"),

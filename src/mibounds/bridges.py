@@ -81,6 +81,7 @@ class Bridge:
         club: the bound of CLUB with it, for each fold.
         floor: error of the closed form where nothing is shared, and its influence values vanish.
         narrow: part of the rows where the noise of t is at the narrowest that a mixture allows.
+        numbers: that even a linear classifier of the labels has to learn, and from how many rows.
         history: of each look, the model, and fold, step, loss and held-out loss.
     """
 
@@ -92,7 +93,14 @@ class Bridge:
     club: list[float] = field(default_factory=list)
     floor: float = 0.0
     narrow: float = 0.0
+    numbers: tuple[int, int] = (0, 1)
     history: list[tuple[str, Look]] = field(default_factory=list)
+
+    @property
+    def shortfall(self) -> float:
+        """By how much learning alone lowers the value of labels, nats: half a number a row."""
+        numbers, rows = self.numbers
+        return numbers / (2 * rows)
 
 
 def measure_bridge(
@@ -134,6 +142,8 @@ def measure_bridge(
             else _frequencies(codes)
         )
         total.pointwise += most - least
+        train, _ = split_rows(folds, 0)
+        total.numbers = s.shape[1] * (classes - 1), len(train)
         z = np.hstack([z, labels.inputs()])
     if numbers.width:
         t = numbers.values

@@ -15,6 +15,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, make_dataclass
@@ -118,6 +119,13 @@ class EstimateCommand(Command):
                 seed=self.seed,
                 progress=progress,
             )
+        for flag, side in sides.items():
+            constant = table.take(side).constant()
+            if constant:
+                remark(
+                    f"{len(constant)} of {len(side)} columns of {flag} ({_shown(constant)}) hold "
+                    "the same value in every row and count for nothing; leave them out"
+                )
         record = {
             "file": self.file,
             "x": x,
@@ -424,13 +432,33 @@ def _parse(arguments: list[str]) -> Command:
             )
     except SystemExit as end:
         if end.code:
-            text = one_line_of(said.getvalue()).rstrip(".")
+            text = _expected_number(one_line_of(said.getvalue()).rstrip("."))
+            hint = ""
             if arguments[0] in commands:
                 prog = f"{prog} {arguments[0]}"
-            apart = arguments[0] == "estimate" and text.startswith("Unrecognized options")
-            hint = "put commas between the names of columns, or " if apart else ""
+                hint = _hint(commands[arguments[0]], arguments, text)
             raise ValueError(f"{text}; {hint}see {prog} --help") from None
         raise
+
+
+def _expected_number(text: str) -> str:
+    """A message of Python's about a number, in words."""
+    text = re.sub(
+        r"invalid literal for int\(\) with base 10:", "expected a whole number, got", text
+    )
+    return re.sub(r"could not convert string to float:", "expected a number, got", text)
+
+
+def _hint(command: type[Command], arguments: list[str], text: str) -> str:
+    """What else to do about options that are not known."""
+    if not text.startswith("Unrecognized options"):
+        return ""
+    names = getattr(command, "__dataclass_fields__", {})
+    flags = {f"-{name.replace('_', '-')}" for name in names}
+    for argument in arguments:
+        if argument.split("=")[0] in flags:
+            return f"write -{argument.split('=')[0]}, with two dashes, or "
+    return "put commas between the names of columns, or " if command is EstimateCommand else ""
 
 
 def _experiment_commands() -> dict[str, type[Command]]:
@@ -469,11 +497,12 @@ def _fail(message: str, code: int) -> int:
 
 
 def _formula(sides: dict[str, list[str]]) -> str:
-    def short(names: list[str]) -> str:
-        return ", ".join(names if len(names) <= 4 else [*names[:2], "...", names[-1]])
+    given = f" | {_shown(sides['--given'])}" if "--given" in sides else ""
+    return f"I({_shown(sides['--x'])}; {_shown(sides['--y'])}{given})"
 
-    given = f" | {short(sides['--given'])}" if "--given" in sides else ""
-    return f"I({short(sides['--x'])}; {short(sides['--y'])}{given})"
+
+def _shown(names: list[str]) -> str:
+    return ", ".join(names if len(names) <= 4 else [*names[:2], "...", names[-1]])
 
 
 @contextlib.contextmanager

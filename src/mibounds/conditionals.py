@@ -292,7 +292,8 @@ class Categorical(Conditional):
 
     def check_y(self, y: Shaped[Tensor, "n *y"]) -> Shaped[Tensor, "n *event"]:
         """Labels as int64 of shape (n,)."""
-        if y.is_floating_point():
+        one_hot = y.ndim == 2 and y.shape[1] == self.y_dim
+        if y.is_floating_point() and not one_hot:
             raise ValueError(
                 f"Expected integer labels 0 ... {self.y_dim - 1} as y but got {y.dtype}; "
                 "call y.long(), or use Gaussian for a continuous y."

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from jaxtyping import Shaped
 
 NOISE = 100  # over n²: part of the variance below which a relation counts as one without noise
-SLACK = 0.01  # nats by which an upper bound may lie under a lower one
+SLACK = 0.01  # nats that are not worth a word
 FEW = 2  # columns in which the nearest neighbour is near
 FEW_PAIRS = 50  # that carry the mean of exponentials of a critic
+LABEL = 20  # rows of each value, from which on values can be taken for labels
 EXPLODING = ("dv", "mine", "nwj", "tuba", "flo")  # which have such a mean
 
 
@@ -73,14 +74,16 @@ def look_at_samples(x: Columns, y: Columns, given: Columns | None) -> list[Advic
             break
     for side in (x, y):
         for label, kind, v in zip(side.labels, side.kinds, side.values.T, strict=True):
-            most = np.unique(v, return_counts=True)[1].max() / n
+            counts = np.unique(v, return_counts=True)[1]
+            most = counts.max() / n
+            labels = f", or say it is discrete ({side.name}_kinds)" * (LABEL * len(counts) <= n)
             if kind == "continuous" and most > 0.05:
                 advice.append(
                     Advice(
                         "ties",
                         f"Column {label} of {side.name} has one value in {most:.0%} of the rows: "
                         "a continuous model of it means nothing.",
-                        f'Say that it is discrete ({side.name}_kinds), or use "ksg_mixed".',
+                        f'Use "ksg_mixed"{labels}.',
                     )
                 )
     return advice
@@ -96,6 +99,17 @@ def look_at_bridge(found: Bridge, error: float) -> list[Advice]:
                 "No model of y given x predicts held-out rows better than y alone does: either "
                 "nothing is shared, or too little to be seen in these rows.",
                 "Believe the interval; ask for permutations, or collect more rows.",
+            )
+        )
+    if found.shortfall > max(error, SLACK):
+        numbers, rows = found.numbers
+        advice.append(
+            Advice(
+                "bridge-few-rows",
+                f"Labels are predicted by models of {rows} rows, and a linear one has {numbers} "
+                f"numbers to learn: by that alone the value is some {found.shortfall:.2f} nats too "
+                "low, and more for a richer model. The interval does not know it.",
+                "Collect more rows, or take fewer columns (the leading principal components).",
             )
         )
     if found.narrow > 0.05:

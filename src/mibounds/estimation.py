@@ -210,12 +210,13 @@ def estimate(
     )
     advice += [a for outcome in outcomes for a in outcome.advice]
     advice += diagnostics.look_at_rows(rows)
+    rows = _with_common_errors(rows)
     quantile = torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64)).item()
     nats, error = first.rows[0].nats, first.error
     width = quantile * error if error is not None else math.nan
     return Estimate(
         nats=nats,
-        interval=(nats - width, nats + width),
+        interval=(nats - width, max(nats + width, 0.0)),  # what is shared is never below zero
         level=level,
         interval_method=first.how,
         lower=lower,
@@ -362,6 +363,20 @@ def _spread(name: str, side: str, condition: str, values: list[float]) -> Row:
     """A row of the mean over folds."""
     error = float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else None
     return Row(name, side, condition, float(np.mean(values)), error, 0.0)
+
+
+def _with_common_errors(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """The bounds of the bridge with the error of its value, which they all have in common.
+
+    Beside each other they differ by less: that of each alone is its spread over folds.
+    """
+    own = next((row.error for row in rows if row.method == "bridge"), None) or 0.0
+    return tuple(
+        replace(row, error=math.hypot(row.error or 0.0, own))
+        if row.method.startswith("bridge-")
+        else row
+        for row in rows
+    )
 
 
 def _without_network(name: str, p: _Problem) -> _Outcome:

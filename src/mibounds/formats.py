@@ -173,6 +173,10 @@ class File(ABC):
         with self._worded():
             return self._read(names)
 
+    def arrays(self) -> dict[str, str]:
+        """Of each column the array that it is a part of, where the file has arrays."""
+        return {}
+
     @abstractmethod
     def _names(self) -> list[str]: ...
 
@@ -343,6 +347,9 @@ class _NPZ(File):
 
     def _names(self) -> list[str]:
         return [name for name, _, _ in self._places()]
+
+    def arrays(self) -> dict[str, str]:
+        return {name: array.removesuffix(".npy") for name, array, _ in self._places()}
 
     def _places(self) -> list[tuple[str, str, int]]:
         """Of each column its name, its array, and its place in a row of that."""

@@ -186,11 +186,21 @@ def hidden_widths(hidden: Hidden) -> tuple[int, ...]:
 
 def check_size(name: str, value: int, at_least: int = 1) -> None:
     """Refuse a size that is no integer or too small."""
+    if _holds_samples(value):
+        raise ValueError(
+            f"Expected {name} to be an integer >= {at_least} but got {type(value).__name__}; "
+            "pass numbers of columns, as x.shape[1] is one, and the samples in a call afterwards."
+        )
     if not isinstance(value, Integral) or isinstance(value, bool) or value < at_least:
         raise ValueError(
             f"Expected {name} to be an integer >= {at_least} but got {value!r}; "
             f"pass a whole number, {name}={at_least} or more."
         )
+
+
+def _holds_samples(value: object) -> bool:
+    """Whether this is an array or a list, and no number."""
+    return bool(getattr(value, "shape", isinstance(value, list | tuple)))
 
 
 def dims_or_part(
@@ -209,6 +219,13 @@ def dims_or_part(
         The dimensions; of no meaning where the part was given.
     """
     if value is None:
+        for each in (x_dim, y_dim):
+            if _holds_samples(each):
+                raise ValueError(
+                    f"Expected x_dim and y_dim, numbers of columns, but got {type(each).__name__}; "
+                    "make the estimator first and give it the samples then, as in "
+                    f"{owner}(x.shape[1], y.shape[1])(x, y)."
+                )
         if callable(x_dim):
             raise ValueError(
                 f"Expected x_dim, a number of columns, but got {type(x_dim).__name__}; "

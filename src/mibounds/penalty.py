@@ -40,7 +40,7 @@ from mibounds.estimation import estimate
 from mibounds.estimators import CLUBSample, Estimator
 from mibounds.nn import check_size, full_precision
 from mibounds.replays import Replay, start_optimizer
-from mibounds.samples import lay_out_samples
+from mibounds.samples import lay_out_samples, unlooked
 from mibounds.watches import DETACHED, PenaltyReport, look_at_penalty, look_at_sides
 
 if TYPE_CHECKING:
@@ -438,7 +438,7 @@ class MIPenalty(nn.Module):
     ) -> Tensor:
         """The bound with these parameters of q, each estimator's own where there are none."""
         values = []
-        with full_precision(x):
+        with full_precision(x), unlooked():
             for (e, sides), q in zip(self._directions(x, y), qs, strict=True):
                 options: dict[str, Any] = {"group": group}
                 if isinstance(e, CLUBSample):

@@ -1,16 +1,22 @@
 """Samples: what the estimators accept, checked where it enters.
 
-Shapes and dtypes are checked on every call, because that is free. Values (NaN, infinity) are not: a
-look at the values stalls a GPU.
+Shapes and dtypes are checked on every call, because that is free. Values (NaN, infinity) are looked
+at on a CPU alone: a look at them stalls a GPU.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from mibounds.distributed import Batch
+
+_unlooked = ContextVar("unlooked", default=False)
 
 
 def check_pair(x: Tensor, y: Tensor, group: dist.ProcessGroup | None = None) -> Batch:
@@ -130,6 +136,44 @@ def check_finite(name: str, value: Tensor) -> None:
             f"Expected finite {name} but got NaN or infinity in {int(bad.sum())} of {len(value)} "
             f"rows, first in row {int(bad.nonzero()[0])}; drop or impute those rows."
         )
+
+
+@contextmanager
+def unlooked() -> Iterator[None]:
+    """Take samples as they are meanwhile, as who trains has to bear a bad batch.
+
+    Example:
+        >>> with unlooked():
+        ...     look_finite(torch.tensor([torch.nan]))
+        True
+    """
+    token = _unlooked.set(True)
+    try:
+        yield
+    finally:
+        _unlooked.reset(token)
+
+
+def look_finite(value: object) -> bool:
+    """Whether samples hold neither NaN nor infinity, or may not be looked at; one cheap look.
+
+    Args:
+        value: samples; those on a GPU, under `torch.compile` or under vmap pass, as do integers.
+
+    Example:
+        >>> look_finite(torch.zeros(8, 3)), look_finite(torch.full((8, 3), torch.nan))
+        (True, False)
+    """
+    if not isinstance(value, Tensor) or not value.is_floating_point() or not value.is_cpu:
+        return True
+    if not value.ndim or torch.compiler.is_compiling() or _unlooked.get():
+        return True
+    value = value.detach()
+    try:
+        # A finite sum has finite terms. One that is not may have overflowed: then look at each.
+        return bool(value.sum().isfinite()) or bool(value.isfinite().all())
+    except RuntimeError:  # under vmap, where no single value can be looked at
+        return True
 
 
 def lay_out_samples(

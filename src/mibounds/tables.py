@@ -128,6 +128,10 @@ drop those rows (--drop-missing) or fill them in
             },
         )
 
+    def constant(self) -> list[str]:
+        """The columns that hold one value in all rows."""
+        return [n for n, c in self.columns.items() if (c.values == c.values[0]).all()]
+
     def array(self, names: Sequence[str]) -> np.ndarray:
         """The named columns side by side, (n, d): int64 if all are whole numbers, else floats."""
         columns = [self.columns[name].values for name in names]
@@ -177,7 +181,8 @@ def select(names: Sequence[str], pattern: str) -> list[str]:
     fits: the name of a column; a range ``a:d`` of columns in the order of the file, both ends
     included, either of which may be left out; ``emb`` for all of ``emb.0``, ``emb.1``, ...; a name
     with ``*`` (any characters) or ``?`` (any one) in it; the number of a column, from 0, which may
-    also stand at the end of a range.
+    also stand at the end of a range. A number is refused where the names look like a row of data,
+    since that row would be missing.
 
     Args:
         names: all columns of the file.
@@ -241,6 +246,12 @@ def _expand(names: Sequence[str], places: Mapping[str, int], item: str) -> Seque
         if not end:
             return default
         if end not in places and end.isdecimal() and len(end) < 10 and int(end) < len(names):
+            if _look_like_data(names):
+                raise ValueError(
+                    f"column {end} is asked for by its number, but the names of the columns look "
+                    f"like a row of data: {_list(names)}; put a line of names before it, or choose "
+                    "by those names if they are some"
+                )
             return int(end)
         return places.get(end)
 
@@ -255,8 +266,8 @@ def _expand(names: Sequence[str], places: Mapping[str, int], item: str) -> Seque
             return names[first : last + 1]
     prefix = item + "."
     group = [n for n in names if n.startswith(prefix) and n[len(prefix) :].isdecimal()]
-    if group:
-        return group
+    if group and (not item.isdecimal() or group == [f"{prefix}{k}" for k in range(len(group))]):
+        return group  # and no numbers such as 0.5 and 0.7, asked for by 0
     if "*" in item or "?" in item:
         special = {"*": ".*", "?": "."}
         shape = re.compile("".join(special.get(c) or re.escape(c) for c in item), re.DOTALL)
@@ -274,9 +285,14 @@ def _unknown(names: Sequence[str], item: str) -> str:
     close = difflib.get_close_matches(item[:200], names[:20_000], n=3)
     hint = f"did you mean {' or '.join(map(quote, close))}? Otherwise, " if close else ""
     numbered = list(names) == [str(i) for i in range(len(names))]  # those of an array
-    if not (close or numbered) and sum(map(_is_number, names)) > len(names) / 2:
+    if not (close or numbered) and _look_like_data(names):
         hint = "give the file a first line of names, if it has none: "
     return f"there is no column {quote(item)}; {hint}the columns are {_list(names)}"
+
+
+def _look_like_data(names: Sequence[str]) -> bool:
+    """Whether most names are numbers, as in a file that begins with its first row."""
+    return sum(map(_is_number, names)) > len(names) / 2
 
 
 def _is_number(name: str) -> bool:
@@ -357,12 +373,10 @@ def read_table(
                 "give them different names"
             )
     table = Table(file.source, file.read(wanted))
-    lengths = {len(column) for column in table.columns.values()}
-    if len(lengths) > 1:
-        shown = ", ".join(f"{short(n)} has {len(c)}" for n, c in list(table.columns.items())[:3])
+    if len({len(column) for column in table.columns.values()}) > 1:
         raise ValueError(
-            f"{file.source}: the columns differ in their numbers of rows: {shown}; "
-            "choose columns of one length"
+            f"{file.source}: the arrays differ in their numbers of rows: "
+            f"{_lengths(file, table)}; choose arrays of one length"
         )
     if table.rows < 2:
         rows = "no rows" if table.rows == 0 else "one row"
@@ -374,6 +388,16 @@ def read_table(
             for name, column in table.columns.items()
         },
     )
+
+
+def _lengths(file: File, table: Table, most: int = 4) -> str:
+    """How long each array is, with one of every length among the first."""
+    arrays = file.arrays()
+    lengths = {arrays.get(name, name): len(column) for name, column in table.columns.items()}
+    first = {length: array for array, length in reversed(lengths.items())}
+    order = sorted(lengths, key=lambda array: first[lengths[array]] != array)
+    shown = ", ".join(f"{short(array)} has {lengths[array]}" for array in order[:most])
+    return f"{shown}, ... ({len(order)} in all)" if len(order) > most else shown
 
 
 _DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*")

@@ -28,6 +28,7 @@ NOISE = 3  # standard errors
 SLACK = 0.02  # nats that are not worth a word
 SHRUNK = 1e-3  # part of its first spread at which a side counts as collapsed
 FLAT = 1e-5  # spread over mean, likewise
+GREW = 4  # times its first spread at which a side counts as running away
 LABELS = 10  # values that numbers may take and be taken for labels
 AT_LIMIT = 0.01  # part of the log-variances that may be at their limit
 
@@ -213,6 +214,21 @@ def _faults(
                 "nothing is left.",
                 "Lower the weight of the penalty, or give the features a task that needs them "
                 "(a larger task loss, a normalising layer).",
+            )
+        )
+    grew = [
+        (name, now / then)
+        for name, now, then in zip("xy", facts.spread or (), first, strict=False)
+        if GREW * then < now < math.inf
+    ]
+    for name, times in grew:
+        advice.append(
+            Advice(
+                "growing",
+                f"{name} spreads {times:.0f} times as far as at first: the encoder may be running "
+                "away from q, which makes the bound small and leaves what is shared.",
+                "End the encoder with a normalising layer (BatchNorm1d(dim, affine=False)), or "
+                "lower the weight; audit the result.",
             )
         )
     return tuple(advice)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -20,7 +20,7 @@ from mibounds.densities import check_distribution, log_prob, log_prob_same
 from mibounds.families import club_of_sums, find_centre, sum_normal, unwrap
 from mibounds.nn import Hidden, check_size, dims_or_part
 from mibounds.pairs import Negatives, check_negatives
-from mibounds.samples import check_pair, check_shapes
+from mibounds.samples import check_finite, check_pair, check_shapes, look_finite
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int, Shaped
@@ -30,7 +30,20 @@ Side = Literal["upper", "lower", "neither"]
 PIECE = 2**15  # rows that CLUB holds at once on a CPU
 
 
-class ConditionalEstimator(nn.Module, ABC):
+class Bound(nn.Module):
+    """What all estimators share: a call refuses samples that hold NaN or infinity, on a CPU.
+
+    `learning_loss` does not, nor does `MIPenalty`: a training has to bear a bad batch.
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        for name, value in (*zip("xy", args, strict=False), *kwargs.items()):
+            if name in ("x", "y") and not look_finite(value):
+                check_finite(name, value)
+        return super().__call__(*args, **kwargs)
+
+
+class ConditionalEstimator(Bound, ABC):
     """A bound that needs q(y|x), or the known p(y|x).
 
     Args:

@@ -15,7 +15,7 @@ from mibounds import bounds
 from mibounds.bounds.from_critics import LIMIT, check_limit
 from mibounds.critics import ConcatCritic, Critic, score_pairs
 from mibounds.distributed import Batch
-from mibounds.estimators.from_conditionals import Side
+from mibounds.estimators.from_conditionals import Bound, Side
 from mibounds.nn import MLP, Hidden, Standardizer, dims_or_part
 from mibounds.pairs import Negatives, Pairs, check_negatives
 from mibounds.samples import check_pair, check_real
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Shaped
 
 
-class CriticEstimator(nn.Module, ABC):
+class CriticEstimator(Bound, ABC):
     """A bound that needs a critic f(x, y).
 
     Args:
@@ -74,7 +74,7 @@ class CriticEstimator(nn.Module, ABC):
     ) -> Float[Tensor, ""]:
         """What to minimise to fit the critic: minus the bound, unless said otherwise."""
         self._observe(x, y, group)
-        return -self(x, y, group=group)
+        return -self.forward(x, y, group=group)
 
     @abstractmethod
     def _value(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:

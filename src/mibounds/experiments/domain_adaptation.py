@@ -352,15 +352,17 @@ def _draw_curves(
     figure = Figure(figsize=(4.2 * columns, 3.2 * lines + 0.6), layout="constrained")
     axes = figure.subplots(lines, columns, squeeze=False).flatten()
     colours = {method: f"C{i - 1}" if i else "black" for i, method in enumerate(METHODS)}
-    dashes = dict.fromkeys(METHODS, "-") | dict.fromkeys(LOWER, "--") | dict.fromkeys(OTHERS, ":")
+    dashes: dict[str, str] = {**dict.fromkeys(LOWER, "--"), **dict.fromkeys(OTHERS, ":")}
     handles = {}
     for ax, task in zip(axes, tasks, strict=False):
         for record in records:
             if record.cell.task == task:
                 rows, method = _rows(record), record.cell.method
                 values = [float("nan") if v is None else v for v in rows[y]]
-                style = {"color": colours[method], "ls": dashes[method], "lw": 1.2, "alpha": 0.8}
-                (handles[method],) = ax.plot(rows[x][start:], values[start:], **style)
+                style = {"color": colours[method], "ls": dashes.get(method, "-")}
+                (handles[method],) = ax.plot(
+                    rows[x][start:], values[start:], lw=1.2, alpha=0.8, **style
+                )
         ax.set_title(f"{task}, {mode}", fontsize=9)
         ax.set(xlabel="step", ylabel=label)
         ax.grid(alpha=0.25)
