@@ -460,6 +460,28 @@ def test_advice_deterministic(function):
     assert "deterministic" not in codes_of(estimate(x, noisy, methods="binning"))
 
 
+def test_copies_and_few_rows_are_no_function():
+    x, y = gaussian(500, x_dim=1, y_dim=1)
+    twice = estimate(np.tile(x, (2, 1)), np.tile(y, (2, 1)), methods="gaussian")
+    assert codes_of(twice) == {"duplicated-rows"}
+    for seed in range(30):
+        few = estimate(*gaussian(20, seed, x_dim=1, y_dim=1), methods="gaussian")
+        assert codes_of(few) == {"few-samples"}
+    x, _ = gaussian(100, x_dim=1, y_dim=1)
+    assert "deterministic" in codes_of(estimate(x, x**2, methods="gaussian"))
+
+
+def test_advice_rare_labels():
+    rng = np.random.default_rng(0)
+    x, names = rng.normal(size=(300, 2)), np.array([f"person {i}" for i in range(300)])
+    (advice,) = [a for a in estimate(x, names, **FAST).warnings if a.code == "rare-labels"]
+    assert "has 300 labels in 300 rows" in advice.message
+    assert "rare-labels" not in codes_of(
+        estimate(x, np.arange(300) % 60, y_kinds="discrete", **FAST)
+    )
+    assert "rare-labels" in codes_of(estimate(x, np.arange(300) % 61, y_kinds="discrete", **FAST))
+
+
 def test_advice_nothing_is_predicted():
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(800, 3)), rng.normal(size=(800, 2))

@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from jaxtyping import Shaped
 
 NOISE = 100  # over n²: part of the variance below which a relation counts as one without noise
+LOUD = 0.05  # part of the variance that is noise, however few the rows are
 SLACK = 0.01  # nats that are not worth a word
 FEW = 2  # columns in which the nearest neighbour is near
 FEW_PAIRS = 50  # that carry the mean of exponentials of a critic
 LABEL = 20  # rows of each value, from which on values can be taken for labels
+RARE = 5  # rows of each label below which too little is known of it
 EXPLODING = ("dv", "mine", "nwj", "tuba", "flo")  # which have such a mean
 
 
@@ -61,7 +63,7 @@ def look_at_samples(x: Columns, y: Columns, given: Columns | None) -> list[Advic
                 )
             )
     for a, b in ((x, y), (y, x)):
-        if _noise(a, b) < max(1e-6, NOISE / n**2):
+        if _noise(a, b) < max(1e-6, min(LOUD, NOISE / n**2)):
             advice.append(
                 Advice(
                     "deterministic",
@@ -77,6 +79,15 @@ def look_at_samples(x: Columns, y: Columns, given: Columns | None) -> list[Advic
             counts = np.unique(v, return_counts=True)[1]
             most = counts.max() / n
             labels = f", or say it is discrete ({side.name}_kinds)" * (LABEL * len(counts) <= n)
+            if kind == "discrete" and RARE * len(counts) > n:
+                advice.append(
+                    Advice(
+                        "rare-labels",
+                        f"Column {label} of {side.name} has {len(counts)} labels in {n} rows: of "
+                        "labels that hardly ever come twice nothing can be learnt.",
+                        f"Group them, or say they are numbers ({side.name}_kinds) if they are.",
+                    )
+                )
             if kind == "continuous" and most > 0.05:
                 advice.append(
                     Advice(
@@ -226,7 +237,9 @@ def _noise(a: Columns, b: Columns) -> float:
         some = slice(0, 200)
         distance = sum((s[some, j : j + 1] - s[:, j]) ** 2 for j in range(a.width))
         assert isinstance(distance, np.ndarray)
-        distance[np.arange(len(distance)), np.arange(len(distance))] = np.inf
+        for row, to in enumerate(distance):  # itself and its copies are no neighbours
+            same = np.flatnonzero(to == 0)
+            to[same[(t[same] == t[row]).all(1)]] = np.inf
         nearest = distance.argmin(1)
         least = min(least, float(np.median((t[some] - t[nearest]) ** 2, axis=0).min()))
     return least
