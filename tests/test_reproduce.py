@@ -260,7 +260,7 @@ def test_on_a_cluster_of_dask(cluster, tmp_path):
     [
         (["estimation-qualty"], "Unrecognized options: estimation-qualty; Available subcommands: "),
         (["estimation-quality", "--step", "3"], "Perhaps you meant: --steps INT"),
-        (["estimation-quality", "--seeds", "many"], "invalid"),
+        (["estimation-quality", "--seeds", "many"], "--seeds: expected a whole number, got 'many'"),
         (["estimation-quality", "--mode", "wrong"], "as-published"),
         (["estimation-quality", "--methods", "mlp"], "Expected --methods among vub, nwj, "),
         (["estimation-quality", "--shard", "5/4"], "Expected --shard i/n with 1 <= i <= n"),
