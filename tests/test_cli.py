@@ -558,7 +558,11 @@ def test_the_commands_of_the_documentation(calls, data, monkeypatch):
     )
     np.savez("pairs.npz", x=g.normal(size=(9, 3)), y=g.normal(size=9), emb=g.normal(size=(9, 64)))
     np.save("matrix.npy", g.normal(size=(9, 20)))
+    np.save("emb.npy", g.normal(size=(9, 64)))
+    np.save("label.npy", np.arange(9) % 3)
     text = (ROOT / "docs" / "measure-cli.md").read_text()
+    (both,) = re.findall(r"^python -c '(.*)'$", text, re.MULTILINE)
+    exec(both, {})
     commands = re.findall(r"^mibounds (.*)$", text, re.MULTILINE)
     assert len(commands) > 8
     for command in commands:
