@@ -15,7 +15,6 @@ import contextlib
 import io
 import json
 import os
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, make_dataclass
@@ -443,10 +442,8 @@ def _parse(arguments: list[str]) -> Command:
 
 def _expected_number(text: str) -> str:
     """A message of Python's about a number, in words."""
-    text = re.sub(
-        r"invalid literal for int\(\) with base 10:", "expected a whole number, got", text
-    )
-    return re.sub(r"could not convert string to float:", "expected a number, got", text)
+    text = text.replace("invalid literal for int() with base 10:", "expected a whole number, got")
+    return text.replace("could not convert string to float:", "expected a number, got")
 
 
 def _hint(command: type[Command], arguments: list[str], text: str) -> str:

@@ -78,7 +78,6 @@ def look_at_samples(x: Columns, y: Columns, given: Columns | None) -> list[Advic
         for label, kind, v in zip(side.labels, side.kinds, side.values.T, strict=True):
             counts = np.unique(v, return_counts=True)[1]
             most = counts.max() / n
-            labels = f", or say it is discrete ({side.name}_kinds)" * (LABEL * len(counts) <= n)
             if kind == "discrete" and RARE * len(counts) > n:
                 advice.append(
                     Advice(
@@ -89,12 +88,14 @@ def look_at_samples(x: Columns, y: Columns, given: Columns | None) -> list[Advic
                     )
                 )
             if kind == "continuous" and most > 0.05:
+                few = LABEL * len(counts) <= n
                 advice.append(
                     Advice(
                         "ties",
                         f"Column {label} of {side.name} has one value in {most:.0%} of the rows: "
                         "a continuous model of it means nothing.",
-                        f'Use "ksg_mixed"{labels}.',
+                        'Use "ksg_mixed"'
+                        + (f", or say it is discrete ({side.name}_kinds)." if few else "."),
                     )
                 )
     return advice

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import torch
 
+from mibounds.estimators import ESTIMATORS
 from mibounds.experiments.courses import Course
 from mibounds.experiments.domains import TASKS, load_task
 from mibounds.experiments.ingredients import (
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 AS_PUBLISHED = ("source", "mine", "infonce", "club", "club_sample")  # whose code was public
-LOWER = ("nwj", "mine", "infonce")
+LOWER = tuple(method for method in BOUNDS if ESTIMATORS[method].bound == "lower")
 AT_LAST = ("confusion", "domain_in_content", "labels_in_domain")  # what is found out at the end
 SHOWN = ("source", "club_sample", "dann")  # whose embeddings are drawn
 
@@ -74,8 +75,9 @@ paper must have: that an ingredient is there at all is owed to them.
 of q without its log-variance, Jensen-Shannon forms under the names of MINE and InfoNCE, batch
 statistics of the test batch, no averaged weights; STL-10 is reduced by picking pixels where its
 full size is at hand. Of the other methods no code was public. `recipe` adds an averaged teacher,
-instance normalisation and random changes of the images: one setting for digits, whose colours and
-polarity mean nothing, and one for objects, with a larger network and batch. Its additions are given
+equal shares of the classes and random changes of the images: one setting for digits, which are
+normalised one by one because their colours and polarity mean nothing, and one for objects, with a
+larger network and batch. Its additions are given
 to source-only and to every bound, so that what is credited to a bound is the bound's. A method with
 an ending has one ingredient changed.
 
