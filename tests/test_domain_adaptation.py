@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mibounds.experiments import EXPERIMENTS, Cell, courses
 from mibounds.experiments.courses import Course, project, read_labels
-from mibounds.experiments.domain_adaptation import _same_every_time, _worst
+from mibounds.experiments.domain_adaptation import _difference, _same_every_time, _worst
 from mibounds.experiments.domains import TASKS, Domain
 from mibounds.experiments.ingredients import (
     ABLATIONS,
@@ -350,6 +350,9 @@ def test_settings_are_those_of_the_mode_unless_a_flag_is_given():
     cells = EXPERIMENTS["domain-adaptation"].cells(DomainAdaptationConfig(seeds=1))
     seen = {(cell.task, split_method(cell.method)[1]) for cell in cells if cell.mode == "recipe"}
     assert {change for _, change in seen} == {"", *ABLATIONS}
+    methods = {cell.method for cell in cells if cell.mode == "recipe"}
+    assert methods >= {"source", "source-without-teacher"}
+    assert methods >= {f"{bound}-both-gradients" for bound in BOUNDS}
     assert ("mnist-usps", "without-inversion") in seen
     assert ("stl10-cifar10", "without-inversion") not in seen  # where nothing is inverted
     assert ("stl10-cifar10", "without-warps") in seen
@@ -451,6 +454,15 @@ def test_domains_are_read_from_contents_that_hold_them(domains, monkeypatch):
         c.done = c.blocks
         c.test()
         assert c.found["domain_in_content"][-1] == right
+
+
+def test_an_ingredient_is_judged_by_the_seeds_that_have_it():
+    """A seed that happens to be a good one is no gain of what was changed."""
+    full = {0: 90.0, 1: 80.0, 2: 70.0}
+    assert _difference({1: 80.5}, full) == "+0.50"
+    assert _difference({0: 88.0, 2: 69.0}, full) == "-1.50"
+    assert _difference({0: None, 1: 79.0, 7: 5.0}, full) == "-1.00"
+    assert _difference({}, full) == _difference({3: 1.0}, full) == ""
 
 
 def test_points_in_a_plane():

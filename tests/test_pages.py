@@ -18,7 +18,7 @@ import mibounds as mb
 from mibounds.cli import _parse
 from mibounds.commands import Command
 from mibounds.experiments import Cell
-from mibounds.experiments.domain_adaptation import LOWER
+from mibounds.experiments.domain_adaptation import AS_PUBLISHED, LOWER
 from mibounds.experiments.domains import SHARED
 from mibounds.experiments.ingredients import BOUNDS, METHODS, DomainAdaptationConfig, settle
 
@@ -182,8 +182,19 @@ def adapted(mode, metric="accuracy"):
     return {key: e["mean"] for key, e in found.items()}, found
 
 
+def trained(mode, task, method="club_sample", **settings):
+    """What came of seed 0 with some settings, in trials or results."""
+    return [
+        values
+        for folder in ("domain-adaptation-trials", "domain-adaptation")
+        for cell, config, values in read_rows(folder)
+        if (cell.mode, cell.task, cell.method, cell.seed) == (mode, task, method, 0)
+        if all(config[name] == value for name, value in settings.items())
+    ]
+
+
 def test_the_tables_of_domain_adaptation():
-    last, picked, beyond, settings = tables_of("docs/adaptation.md")
+    last, picked, weights, published, beyond, settings, shares = tables_of("docs/adaptation.md")
     for table, metric in ((last, "accuracy"), (picked, "accuracy_oracle")):
         (_, *tasks), *rows = table
         assert tasks == TASKS
@@ -196,7 +207,7 @@ def test_the_tables_of_domain_adaptation():
                 spread = f" ± {each['sd']:.1f}" if several else ""
                 paper = f" ({each['paper']:.1f})" if each["paper"] and table is picked else ""
                 assert text == f"{each['mean']:.1f}{spread}{paper}"
-    (_, *tasks), first, second, paper, *_ = beyond
+    (_, *tasks), first, second, source, paper, *_ = beyond
     assert tasks == TASKS
     for (_, *texts), metric in ((first, "accuracy"), (second, "accuracy_oracle")):
         for task, text in zip(tasks, texts, strict=True):
@@ -204,6 +215,23 @@ def test_the_tables_of_domain_adaptation():
             assert text == f"{each['mean']:.1f} ± {each['sd']:.1f}"
             assert each["seeds"] == 3
             assert each["paper"] == float(paper[tasks.index(task) + 1])
+    for task, text in zip(tasks, source[1:], strict=True):
+        each = adapted("recipe")[1]["source", task]
+        spread = f" ± {each['sd']:.1f}" if each["seeds"] == 3 else ""
+        assert text == f"{each['mean']:.1f}{spread}"
+    made = (RESULTS / "domain-adaptation" / "table.md").read_text().splitlines()
+    assert all(f"| {' | '.join(row)} |" in made for row in shares)
+    assert {row[0] for row in published[1:]} == set(AS_PUBLISHED)
+    for method, *texts in published[1:]:
+        ends = [
+            adapted("as-published", m)[1][method, tasks[0]] for m in ("accuracy", "accuracy_oracle")
+        ]
+        assert texts == [f"{v:.1f}" for v in (*(e["mean"] for e in ends), ends[0]["paper"])]
+    for weight, *texts in weights[1:]:
+        for task, text in zip(weights[0][1:], texts, strict=True):
+            own = trained("correct", task, mi_weight=float(weight), domain_widths=None)
+            assert text == (f"{own[0]['accuracy']:.1f}" if own else "")
+            assert len(own) < 2
     digits, objects = (
         settle(DomainAdaptationConfig(), Cell("recipe", task, "club_sample", 0))
         for task in ("svhn-mnist", "cifar10-stl10")
@@ -233,12 +261,21 @@ def test_the_tables_of_domain_adaptation():
             assert config["steps"] == (12000 if "stl10" in cell.task else 6000)
     (readme,) = (t for t in tables_of("README.md") if t[0][1:] == TASKS)
     for (_, *texts), (mode, method) in zip(
-        readme[1:4],
-        (("correct", "source"), ("correct", "club_sample"), ("recipe", "club_sample")),
+        readme[1:5],
+        (
+            ("correct", "source"),
+            ("correct", "club_sample"),
+            ("recipe", "club_sample"),
+            ("recipe", "source"),
+        ),
         strict=True,
     ):
         assert texts == [f"{adapted(mode)[0][method, task]:.1f}" for task in TASKS]
-    assert readme[4][1:] == paper[1:]
+    assert readme[5][1:] == paper[1:]
+    gains = [
+        adapted("correct")[0]["club_sample", t] - adapted("correct")[0]["source", t] for t in TASKS
+    ]
+    assert f"By itself CLUB gives up to {max(gains):.0f} points" in (ROOT / "README.md").read_text()
 
 
 def test_what_is_said_of_domain_adaptation():
@@ -273,6 +310,24 @@ def test_what_is_said_of_domain_adaptation():
     )
     assert f"at most {max(own):.1f} points above source-only" in page
     assert f"In the paper they are {min(theirs):.1f} to {max(theirs):.1f} above it" in page
+    tenfold = [
+        trained("correct", most[0], method, mi_weight=0.1)[0]["accuracy"]
+        for method in ("nwj", "infonce", "vub")
+    ]
+    words = "NWJ and InfoNCE end at {:.1f} and {:.1f} on MNIST-M, VUB at {:.1f} (one seed)"
+    assert words.format(*tenfold) in page
+    assert min(tenfold[:2]) > last["source", most[0]] + 15
+    for task in TASKS[4:]:
+        (own,) = trained("correct", task, mi_weight=0.1, domain_widths=None)
+        assert own["accuracy"] > last["source", task]
+    told = [
+        trained("correct", TASKS[5], method, mi_weight=weight, domain_widths=None)[0]
+        for method, weight in (("club_sample", 0.01), ("club_sample", 0.1), ("dann", 0.01))
+    ]
+    words = (
+        "falls from {:.1f} to {:.1f} % on STL to CIFAR, where 50 is chance and DANN leaves {:.1f}"
+    )
+    assert words.format(*(own["domain_in_content"] for own in told)) in page
     behind = [paper["club", task] - paper["vub", task] for task in most]
     assert "{:.1f} and {:.1f} points behind CLUB".format(*behind) in page
     for task in TASKS:
@@ -323,15 +378,15 @@ def test_what_is_said_of_the_recipe():
     past = [each["mean"] - each["paper"] for each in own]
     assert f"by the last step, by {min(past):.1f} to {max(past):.1f} points: least from" in page
     assert past.index(min(past)) == TASKS.index("mnist-usps")
-    _, _, beyond, _ = tables_of("docs/adaptation.md")
-    rows = {row[0]: [float(text) if text else None for text in row[1:]] for row in beyond[4:]}
+    *_, beyond, _, shares = tables_of("docs/adaptation.md")
+    rows = {row[0]: [float(text) if text else None for text in row[1:]] for row in beyond[5:]}
     assert all(a["mean"] > b for a, b in zip(own, rows["VADA"], strict=True) if b)
     ahead = [b - a["mean"] for a, b in zip(own, rows["DIRT-T"], strict=True) if b]
     assert ahead[2] < 0
     assert "it is ahead by {:.1f} and {:.1f} points".format(*ahead) in page
     counts = defaultdict(list)
     for cell, _, values in read_rows("domain-adaptation"):
-        if cell.mode == "recipe":
+        if (cell.mode, cell.method) == ("recipe", "club_sample"):
             counts[cell.task].append(np.array(values["confusion"]))
     sums = {task: sum(each) for task, each in counts.items()}
     wrong = {task: each.sum() - each.trace() for task, each in sums.items()}
@@ -347,28 +402,79 @@ def test_what_is_said_of_the_recipe():
     assert "{:.0f} % there and {:.0f} % on STL to CIFAR".format(*shares) in page
 
 
+def test_what_is_said_of_the_share_of_each_ingredient():
+    page = " ".join((ROOT / "docs" / "adaptation.md").read_text().split())
+    mean, found = adapted("recipe")
+    gaps = [mean["source", task] - mean["club_sample", task] for task in TASKS]
+    spread = [found["club_sample", task]["sd"] for task in TASKS]
+    assert all(gap > -sd for gap, sd in zip(gaps[:5], spread[:5], strict=True))
+    assert (
+        f"on five tasks, by {gaps[3]:.1f} points on SVHN to MNIST, and {-gaps[5]:.1f} lower" in page
+    )
+    *_, shares = tables_of("docs/adaptation.md")
+    share = {row[0]: [float(text) if text else None for text in row[1:]] for row in shares[1:]}
+    without = share["without-mi"]
+    assert f"on all six, seed for seed, by {min(without):.1f} to {max(without):.1f} points" in page
+    assert max(without) == without[3]
+    lost = [-gap for gap in share["without-teacher"] if gap]
+    assert "without it {:.1f}, {:.1f} and {:.1f} points are lost".format(*lost) in page
+    (own,) = trained("recipe", "svhn-mnist", "club_sample-without-balance", mi_gradient="content")
+    nines = 100 * own["confusion"][9][9] / sum(own["confusion"][9])
+    assert f"Without them {nines:.1f} % of the nines" in page
+    signs = share["without-inversion"]
+    assert f"worth {-signs[0]:.1f} points on MNIST-M and cost {signs[3]:.1f} on SVHN" in page
+    assert share["without-backgrounds"][0] < -1 < 1 < share["without-backgrounds"][3]
+    seeds = defaultdict(dict)
+    for cell, _, values in read_rows("domain-adaptation"):
+        if cell.mode == "recipe":
+            seeds[cell.method, cell.task][cell.seed] = values
+    for (method, task), own in seeds.items():
+        if method.startswith("club_sample-"):
+            several = {"both-gradients": 3, "without-mi": 2 if task == "mnist-mnistm" else 1}
+            assert len(own) == several.get(method.partition("-")[2], 1)
+    told = {
+        method: fmean(values["domain_in_content"] for values in own.values())
+        for (method, task), own in seeds.items()
+        if task == "mnist-mnistm" and method.startswith("club_sample-")
+    }
+    free = told.pop("club_sample-without-mi")
+    spans = f"for {free:.1f} % of the images, with it for {min(told.values()):.1f}"
+    assert f"{spans} to {max(told.values()):.1f} %" in page
+    both = [seeds["club_sample-both-gradients", "svhn-mnist"][k] for k in range(3)]
+    ends = [values["accuracy"] for values in both]
+    assert "two seeds of SVHN end at {:.1f} and {:.1f}".format(*ends) in page
+    assert f"loses the nines and ends at {ends[2]:.1f}" in page
+    assert np.argmin(np.diagonal(both[2]["confusion"])) == 9
+    others = [
+        [mean[f"{bound}-both-gradients", task] for bound in ("nwj", "infonce", "vub", "club")]
+        for task in ("mnist-mnistm", "svhn-mnist")
+    ]
+    words = "{:.1f}, {:.1f}, {:.1f} and {:.1f} on"
+    assert f"at {words.format(*others[0])} MNIST-M, at {words.format(*others[1])} SVHN" in page
+    by_instance = mean["club_sample-with-instance-norm", "stl10-cifar10"]
+    assert f"on STL to CIFAR, for {by_instance:.1f}" in page
+
+
+def test_what_is_said_of_training_as_published():
+    page = " ".join((ROOT / "docs" / "adaptation.md").read_text().split())
+    own = {
+        method: trained("as-published", "mnist-mnistm", method)[0]
+        for method in ("source", "mine", "infonce", "club_sample")
+    }
+    assert f"**{own['club_sample']['accuracy']:.1f} comes out, not 94.6.**" in page
+    assert own["mine"]["curve"] == own["infonce"]["curve"]
+    told = [own[method]["domain_in_content"] for method in ("club_sample", "source")]
+    assert "rightly for {:.1f} % of the images, {:.1f} % with source-only".format(*told) in page
+    assert own["source"]["settings"]["steps"] == 6000
+
+
 def test_what_is_said_of_trials():
     page = " ".join((ROOT / "docs" / "adaptation.md").read_text().split())
-    trials = list(read_rows("domain-adaptation-trials"))
 
-    def ends(task, mode="recipe", **settings):
-        (one,) = {
-            values["accuracy"]
-            for cell, config, values in [*trials, *read_rows("domain-adaptation")]
-            if (cell.mode, cell.task, cell.method, cell.seed) == (mode, task, "club_sample", 0)
-            if all(config[name] == value for name, value in settings.items())
-        }
+    def ends(task, **settings):
+        (one,) = {values["accuracy"] for values in trained("recipe", task, **settings)}
         return one
 
-    twice = [
-        ends(task, "correct", mi_weight=w)
-        for task in ("mnist-mnistm", "mnist-usps")
-        for w in (0.02, 0.01)
-    ]
-    words = (
-        "ends at {:.1f} instead of {:.1f} on MNIST to MNIST-M and at {:.1f} instead of {:.1f} on"
-    )
-    assert words.format(*twice) in page
     svhn = [ends("svhn-mnist", warp=0.0, balance=balance) for balance in (0.05, 0.5)]
     assert "SVHN to MNIST ended at {:.1f}, so it ends at {:.1f}".format(*svhn) in page
     warped = [

@@ -28,6 +28,7 @@ from mibounds.experiments.ingredients import (
     ABLATED,
     ABLATIONS,
     BOUNDS,
+    CHANGED,
     METHODS,
     OTHERS,
     DomainAdaptationConfig,
@@ -128,11 +129,10 @@ class DomainAdaptation(Experiment[DomainAdaptationConfig]):
 
     def cells(self, config: DomainAdaptationConfig) -> list[Cell]:
         """Every method of a mode, and of the recipe what is left out of it."""
-        ablated = tuple(f"{ABLATED}-{change}" for change in ABLATIONS)
         modes = {
             "as-published": AS_PUBLISHED,
             "correct": METHODS,
-            "recipe": ("source", *BOUNDS, *ablated),
+            "recipe": ("source", *BOUNDS, *CHANGED),
         }
         return [
             Cell(mode, task, method, seed)
@@ -185,26 +185,28 @@ class DomainAdaptation(Experiment[DomainAdaptationConfig]):
     def tables(self, config: DomainAdaptationConfig, records: Sequence[Record]) -> str:
         """The share of each ingredient, where one was changed; and where the images come from."""
         lines: list[str] = []
-        accuracy: dict[tuple[str, str], list[float]] = {}
+        accuracy: dict[tuple[str, str], dict[int, float | None]] = {}
         for record in records:
-            if record.cell.mode == "recipe" and split_method(record.cell.method)[0] == ABLATED:
-                value = _rows(record)["accuracy"]
-                _, change = split_method(record.cell.method)
-                accuracy.setdefault((change, record.cell.task), []).append(value)
+            base, change = split_method(record.cell.method)
+            if record.cell.mode == "recipe" and base == ABLATED:
+                own = accuracy.setdefault((change, record.cell.task), {})
+                own[record.cell.seed] = _rows(record)["accuracy"]
         changes = [change for change in ABLATIONS if any(change == key for key, _ in accuracy)]
         if changes:
             tasks = [task for task in TASKS if any(task == key for _, key in accuracy)]
             lines += [
                 f"### What each ingredient gives {ABLATED}",
                 "",
-                "Accuracy with one ingredient of the recipe changed, less that of the recipe.",
+                "Accuracy with one ingredient of the recipe changed, less that of the recipe: mean",
+                "over the seeds that both have.",
                 "",
                 f"| changed | {' | '.join(tasks)} |",
                 "|---" * (1 + len(tasks)) + "|",
             ]
             for change in changes:
                 texts = [
-                    _difference(accuracy.get((change, t)), accuracy.get(("", t))) for t in tasks
+                    _difference(accuracy.get((change, t), {}), accuracy.get(("", t), {}))
+                    for t in tasks
                 ]
                 lines.append(f"| {change} | {' | '.join(texts)} |")
             lines.append("")
@@ -336,10 +338,11 @@ def _rows(record: Record) -> dict[str, Any]:
     return {row["metric"]: row["value"] for row in record.rows}
 
 
-def _difference(changed: Sequence[float] | None, full: Sequence[float] | None) -> str:
-    if not changed or not full or None in (*changed, *full):
-        return ""
-    return f"{statistics.fmean(changed) - statistics.fmean(full):+.2f}"
+def _difference(changed: Mapping[int, float | None], full: Mapping[int, float | None]) -> str:
+    """Over the seeds that both have: their trainings begin with the same weights and images."""
+    pairs = [(changed[seed], full[seed]) for seed in changed if seed in full]
+    gaps = [a - b for a, b in pairs if a is not None and b is not None]
+    return f"{statistics.fmean(gaps):+.2f}" if gaps else ""
 
 
 def _draw_curves(

@@ -164,6 +164,11 @@ ABLATIONS: dict[str, Mapping[str, Any]] = {
     "picked-pixels": {"reduction": "picked"},
 }
 ABLATED = "club_sample"  # the method whose ingredients are changed
+CHANGED = (
+    *(f"{ABLATED}-{change}" for change in ABLATIONS),
+    "source-without-teacher",
+    *(f"{bound}-both-gradients" for bound in BOUNDS if bound != ABLATED),
+)
 
 
 @dataclass(frozen=True)
