@@ -319,6 +319,9 @@ def test_schedules(domains):
     torch.testing.assert_close(c.tables["mi_weight"][5].item(), 0.2 * ramp(0.5))
     assert c.tables["rate"][0] == 0.5
     torch.testing.assert_close(c.tables["rate"][5].item(), 0.25)
+    falling = course(domains, mi_schedule="fall", mi_weight=0.2, steps=10)
+    weights = [0.1 * (1 + np.cos(np.pi * t / 10)) for t in range(10)]
+    torch.testing.assert_close(falling.tables["mi_weight"].tolist(), weights, rtol=1e-6, atol=0.0)
     flat = course(domains, mi_weight=0.2, steps=10)
     assert (flat.tables["mi_weight"] == flat.tables["mi_weight"][0]).all()
     assert flat.tables["ramp"][0] == 0

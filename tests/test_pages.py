@@ -440,6 +440,13 @@ def test_what_is_said_of_the_share_of_each_ingredient():
     free = told.pop("club_sample-without-mi")
     spans = f"for {free:.1f} % of the images, with it for {min(told.values()):.1f}"
     assert f"{spans} to {max(told.values()):.1f} %" in page
+    early = {}
+    for method in ("club_sample", "source"):
+        own = seeds[method, "svhn-mnist"].values()
+        early[method] = fmean(each["curve"][each["steps"].index(2000)] for each in own)
+    words = "After 2000 steps sampled CLUB is {:.1f} points above source-only with the same"
+    assert words.format(early["club_sample"] - early["source"]) in page
+    assert f"after all 10000 steps {gaps[3]:.1f} below" in page
     both = [seeds["club_sample-both-gradients", "svhn-mnist"][k] for k in range(3)]
     ends = [values["accuracy"] for values in both]
     assert "two seeds of SVHN end at {:.1f} and {:.1f}".format(*ends) in page

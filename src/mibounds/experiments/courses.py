@@ -98,10 +98,11 @@ class Course:
         s, steps = self.settings, self.steps
         ramps = [ramp(t / steps) for t in range(steps)]
         rates = list(cosine(steps, s.lr)) if s.rates == "cosine" else [s.lr] * steps
+        schedules = {"constant": [1.0] * steps, "ramp": ramps, "fall": list(cosine(steps, 1.0))}
         columns = {
             "rate": rates,
             "ramp": ramps,
-            "mi_weight": [s.mi_weight * (r if s.mi_schedule == "ramp" else 1.0) for r in ramps],
+            "mi_weight": [s.mi_weight * part for part in schedules[s.mi_schedule]],
             # At first the plain mean of all steps: the beginning is not to be remembered for long.
             "average": [1 - min(s.average, (1 + t) / (10 + t)) for t in range(steps)],
             "teacher": [1 - min(s.teacher_average, (1 + t) / (10 + t)) for t in range(steps)],

@@ -28,7 +28,7 @@ NARROW, WIDE = (64, 64, 64), (96, 192, 192)
 
 Statistics = Literal["joined", "split"]
 Tested = Literal["joined", "split", "batch"]
-Schedule = Literal["constant", "ramp"]
+Schedule = Literal["constant", "ramp", "fall"]
 Rates = Literal["constant", "cosine"]
 Inverted = Literal["images", "channels"]
 Encoders = Literal["content", "domain", "both"]
@@ -205,7 +205,8 @@ class DomainAdaptationConfig(Config):
             domain (split) or as in training (joined); or of the batch that is tested, as published.
         domain_weight: weight of the discriminator's loss in the framework of the paper.
         mi_weight: weight of the mutual information of the two embeddings.
-        mi_schedule: constant, or rising from 0 as the reversed gradient of DANN does.
+        mi_schedule: constant, rising from 0 as the reversed gradient of DANN does, or falling to 0
+            along a cosine.
         mi_gradient: which encoders the mutual information is to change: both in the paper's
             objective, that of the content in the authors' code.
         mi_direction: forward for q(domain | content), backward for the other, or both.
