@@ -231,6 +231,9 @@ def test_warmup_and_weight():
         else:
             torch.testing.assert_close(value, 0.5 * call * penalty.bound(z, s))
     assert penalty.values.isfinite().sum() == 2
+    broken = make(weight=lambda call: float("inf"))
+    with pytest.raises(ValueError, match=r"finite number, or a function .* but got inf"):
+        broken(z, s)
 
 
 def test_both_directions_are_the_mean_of_two_bounds():
@@ -788,6 +791,8 @@ def test_a_flow_has_no_limit_to_look_at():
         ({"replay": 1.5}, "Expected replay to be an integer >= 0 but got 1.5"),
         ({"watch_every": -1}, "Expected watch_every to be an integer >= 0"),
         ({"lr": 0.0}, "Expected lr > 0 but got 0"),
+        ({"weight": "a"}, "Expected weight to be a finite number, .* but got 'a'; pass weight=0.1"),
+        ({"weight": float("nan")}, "Expected weight to be a finite number, .* but got nan"),
         ({"average": 1.0}, r"Expected average in \[0, 1\) but got 1"),
         ({"clip": 0.0}, "Expected clip > 0, or None for no clipping, but got 0"),
         ({"backward": nn.Linear(1, 1)}, "Expected backward to be an estimator"),

@@ -21,10 +21,12 @@ Reference: Cheng et al. 2020, Algorithm 1 and section 3.3.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -142,6 +144,8 @@ class MIPenalty(nn.Module):
         check_size("inner_steps", inner_steps)
         for name, value in (("warmup", warmup), ("replay", replay), ("watch_every", watch_every)):
             check_size(name, value, at_least=0)
+        if not callable(weight):
+            _check_weight(weight)
         if not lr > 0:
             raise ValueError(f"Expected lr > 0 but got {lr}; leave it out for the default.")
         if not 0 <= average < 1:
@@ -253,7 +257,9 @@ class MIPenalty(nn.Module):
     ) -> Tensor:
         x, y = self._samples(x, y, mask)
         weight = 0.0 if self.calls < self.warmup else self.weight
-        weight = weight(self.calls) if callable(weight) else weight
+        if callable(weight):
+            weight = weight(self.calls)
+            _check_weight(weight)
         fitting = self.training and not torch.is_inference_mode_enabled()
         due = fitting and self.watch_every and (self.calls + 1) % self.watch_every == 0
         recording, value = None, None
@@ -619,6 +625,15 @@ def _generator_from(device: str | None, state: Tensor | None) -> torch.Generator
     generator = torch.Generator(device)
     generator.set_state(state.cpu())
     return generator
+
+
+def _check_weight(weight: Any) -> None:
+    """A number that is one; a tensor is not asked, for that may have to wait for a GPU."""
+    if not (isinstance(weight, Tensor) or (isinstance(weight, Real) and math.isfinite(weight))):
+        raise ValueError(
+            "Expected weight to be a finite number, or a function from the number of the call to "
+            f"one, but got {weight!r}; pass weight=0.1, for example."
+        )
 
 
 def _on_gpu(x: Tensor) -> bool:
