@@ -225,7 +225,7 @@ def test_rivals_say_what_is_missing():
     assert "torch-mist is not installed" in shown.stderr
 
 
-@pytest.mark.parametrize("name", ["tasks", "coverage"])
+@pytest.mark.parametrize("name", ["tasks", "coverage", "labels"])
 def test_measure_writes_rows_and_skips_those_that_are_there(name, tmp_path):
     command = ("benchmarks/measure.py", name, "--quick", "--jobs", "1", "--out", tmp_path)
     run(*command)

@@ -10,6 +10,7 @@ import mibounds as mb
 from mibounds import bridges
 from mibounds.bridges import Effort, Mixture, gaussian_information, measure_bridge
 from mibounds.columns import as_columns
+from mibounds.regressions import PRIOR, log_frequencies
 
 QUICK = Effort(folds=2, members=1, steps=250, hidden=(32, 32), components=4, patience=100)
 
@@ -77,6 +78,141 @@ def test_labels_by_a_classifier():
     assert found.nats == pytest.approx(math.log(3), abs=0.05)
     swapped = measure(y, x, effort=effort)
     assert swapped.nats == pytest.approx(found.nats, abs=0.02)
+    curves = {name for name, _ in found.history}
+    assert curves == {"q(labels | rest)", "q(labels | rest), a regression corrected"}
+
+
+def labelled(n, columns, strength, seed):
+    """A label whose logit is a sum of all columns, and what it shares with them."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, columns))
+    logit = strength * x.sum(1) / math.sqrt(columns)
+    y = (rng.random(n) < 1 / (1 + np.exp(-logit))).astype(int)
+    places, weights = np.polynomial.hermite_e.hermegauss(80)
+    logit = strength * places
+    p = 1 / (1 + np.exp(-logit))
+    entropy = p * np.logaddexp(0, -logit) + (1 - p) * np.logaddexp(0, logit)
+    return x, y, math.log(2) - (weights * entropy).sum() / weights.sum()
+
+
+@pytest.mark.parametrize("strength", [0.0, 1.0, 3.0])
+def test_many_columns_do_not_lower_what_labels_share(strength):
+    """To learn 60 numbers from 1400 rows costs 0.02 nats on others, which are given back."""
+    errors = []
+    for seed in range(6):
+        x, y, truth = labelled(2000, 60, strength, seed)
+        found = measure(x, y, effort=Effort(members=1, steps=100, hidden=(16,)))
+        assert found.shortfall == 0
+        assert found.pointwise.mean() == pytest.approx(found.nats)
+        errors.append(found.nats - truth)
+    assert abs(np.mean(errors)) < 0.012
+    assert np.abs(errors).max() < 0.04
+
+
+def test_given_does_not_count_the_cost_of_its_own_columns():
+    x, y, _ = labelled(2000, 30, 2.0, 0)
+    z = np.random.default_rng(1).normal(size=(2000, 30))
+    plain, given = measure(x, y), measure(x, y, z)
+    assert given.nats == pytest.approx(plain.nats, abs=0.03)
+
+
+def test_a_correction_of_labels_that_does_not_pay_is_dropped(monkeypatch):
+    """Models that beat the regression on the few rows they stop by, and on no others."""
+    x, y, _ = labelled(1500, 5, 1.0, 0)
+
+    class Boastful(bridges.Classifier):
+        def table(self, a):
+            noise = torch.randn(
+                a[:, self.inputs :].shape, generator=torch.Generator().manual_seed(0)
+            )
+            return (a[:, self.inputs :] + 2 * noise).log_softmax(-1)
+
+        def learning_loss(self, x, y):
+            return -1e3 + 0 * self.net.start.sum()
+
+    before = measure(x, y)
+    monkeypatch.setattr(bridges, "Classifier", Boastful)
+    found = measure(x, y)
+    assert found.nats == pytest.approx(before.nats, abs=0.02)
+    assert found.nats > 0.05
+    assert np.mean(found.lower) == pytest.approx(np.mean(before.lower), abs=0.02)
+
+
+def test_a_logistic_regression_is_at_its_optimum():
+    x, y, _ = labelled(900, 4, 2.0, 3)
+    y = y + (x[:, 1] > 1)  # three labels
+    x[:, 3] = x[:, 0] - x[:, 2]  # and one column that is no news
+    train = np.arange(0, 900, 2)
+    _, (table, fair) = log_frequencies(x, y, 3, train, train[:50])
+    assert fair
+    np.testing.assert_allclose(np.exp(table).sum(1), 1)
+    gap = np.exp(table[train]) - np.eye(3)[y[train]]
+    np.testing.assert_allclose(gap.mean(0), 0, atol=1e-5)
+    white = x[train] - x[train].mean(0)
+    slope = white.T @ gap / len(train)
+    logits = table[train] - table[train].mean(1, keepdims=True)
+    weights = np.linalg.lstsq(white, logits - logits.mean(0), rcond=1e-8)[0]
+    covariance = white.T @ white / len(train)
+    prior = covariance @ weights / (PRIOR**2 * len(train))
+    np.testing.assert_allclose(slope + prior, 0, atol=1e-5)
+
+
+def test_a_regression_of_very_many_rows_is_fitted_to_some(monkeypatch):
+    x, y, truth = labelled(4000, 3, 2.0, 0)
+    monkeypatch.setattr(bridges, "MOST", 500)
+    fitted = []
+
+    def spy(a, codes, classes, rows, *others):
+        fitted.append(len(rows))
+        return log_frequencies(a, codes, classes, rows, *others)
+
+    monkeypatch.setattr(bridges, "log_frequencies", spy)
+    assert measure(x, y).nats == pytest.approx(truth, abs=0.03)
+    assert max(fitted) <= 500
+
+
+def test_labels_that_a_plane_parts_have_a_finite_regression():
+    x = np.random.default_rng(0).normal(size=(1000, 20))
+    y = (x.sum(1) > 0).astype(int)
+    _, (table, _) = log_frequencies(x, y, 2, np.arange(800), np.arange(800, 900))
+    assert np.isfinite(table).all()
+    own = table[np.arange(1000), y]
+    assert -0.15 < own[800:].mean() < own[:800].mean() < 0
+
+
+def test_few_rows_narrow_the_prior():
+    """64 columns and 350 rows: what a wide prior would do to other rows is a nat and more."""
+    x, y, truth = labelled(500, 64, 3.0, 0)
+    train, check, rest = np.split(np.arange(500), [350, 400])
+    _, (table, fair) = log_frequencies(x, y, 2, train, check)
+    assert not fair
+    gain = table[rest, y[rest]].mean() + math.log(2)
+    assert 0.4 * truth < gain < truth
+    found = measure(x, y)
+    assert 0.3 * truth < found.nats < truth
+    assert found.shortfall > 0.05
+
+
+def test_rows_that_tell_nothing_leave_the_frequencies():
+    x, y, _ = labelled(300, 40, 3.0, 0)
+    y[250:] = 1 - y[250:]  # where what the others tell is wrong
+    rows = np.arange(250), np.arange(250, 300)
+    (alike, fair), (table, _) = log_frequencies(x, y, 2, *rows)
+    counts = np.bincount(y[:250]) + 0.5
+    np.testing.assert_allclose(alike, np.tile(np.log(counts / counts.sum()), (300, 1)))
+    assert fair
+    assert np.array_equal(table, alike)
+    assert len(log_frequencies(np.empty((300, 0)), y, 2, *rows)) == 1
+
+
+def test_labels_that_a_regression_only_hinders():
+    """Each label has two places far apart, between which are those of the others."""
+    rng = np.random.default_rng(0)
+    place = rng.integers(0, 6, 3000)
+    y = place % 3
+    x = np.stack([place + 0.1 * rng.normal(size=3000), rng.normal(size=3000)], 1)
+    effort = Effort(folds=2, members=1, steps=800, hidden=(32, 32))
+    assert measure(x, y, effort=effort).nats == pytest.approx(math.log(3), abs=0.1)
 
 
 def test_mixed_columns_by_the_chain_rule():

@@ -378,6 +378,26 @@ def test_advice_few_samples():
     assert "few-samples" not in codes_of(estimate(x[:, :11], y, methods="gaussian"))
 
 
+@pytest.mark.parametrize("method", ["ksg", "ksg_mixed", "kde", "mlmi"])
+def test_advice_neighbours_that_are_far(method):
+    rng = np.random.default_rng(0)
+    x, noise = rng.normal(size=(2, 1000, 10))
+    code = f"{method}-many-columns"
+    assert code not in codes_of(estimate(x[:, :1], x[:, :2] + noise[:, :2], methods=method))
+    weak = estimate(x[:, :2], 0.1 * x[:, :3] + noise[:, :3], methods=method)
+    assert (code in codes_of(weak)) == (method == "kde")  # which has less than the Gaussian copula
+    low = estimate(x[:, :5], x[:, :5] + 0.3 * noise[:, :5], methods=method)
+    (advice,) = [a for a in low.warnings if a.code == code]
+    assert f"its value, {low.nats:.3f}, where the Gaussian copula alone has 6." in advice.message
+    assert low.verdict == "doubt"
+    if method == "ksg_mixed":
+        y = (x[:, 0] + noise[:, 0] > 0).astype(int)
+        far = estimate(x, y, methods=method)
+        (advice,) = [a for a in far.warnings if a.code == code]
+        assert "Gaussian" not in advice.message
+        assert code not in codes_of(estimate(x[:, :4], y, methods=method))
+
+
 def test_advice_labels_of_many_columns():
     rng = np.random.default_rng(0)
     y = rng.integers(4, size=800)

@@ -22,7 +22,7 @@ ORDER = [
     {"densities", "copulas"},
     {"functional"},
     {"estimators"},
-    {"fitting", "rows", "stacks"},
+    {"fitting", "regressions", "rows", "stacks"},
     {"ensembles", "evaluation", "bridges"},
     {"diagnostics"},
     {"estimation", "watches", "replays"},

@@ -580,6 +580,11 @@ def test_the_page_on_measuring_shows_what_was_measured():
     page = (ROOT / "docs" / "measure.md").read_text()
     coverage = (RESULTS / "measure" / "coverage.md").read_text()
     assert coverage.strip() in page
+    labels = (RESULTS / "measure" / "labels.md").read_text()
+    assert labels.strip() in page
+    cells = json.loads((RESULTS / "measure" / "labels.json").read_text())["cells"]
+    assert [c["warned"] for c in cells] == [0] * 7 + [1] * 2
+    assert all(c["mean"] < c["truth"] - 3 * c["sd"] for c in cells[7:])
     large = json.loads((RESULTS / "measure" / "large.json").read_text())
     low, high = large["interval"]
     said = (

@@ -12,8 +12,11 @@ likelihood of held-out rows, is dropped where it never beats the Gaussian, and c
 that it has not seen (cross-fitting). Where the Gaussian copula is the truth, the answer is its
 closed form; elsewhere each correction is a density against a Gaussian close to it.
 
-Discrete columns of t come first, by the chain rule I(s; d, c | z) = I(s; d | z) + I(s; c | d, z);
-there the correction is a classifier against the frequencies.
+Discrete columns of t come first, by the chain rule I(s; d, c | z) = I(s; d | z) + I(s; c | d, z).
+There a logistic regression stands for the Gaussian. To fit its p numbers to n rows costs p / 2n
+nats on rows that it has not seen, and wins as much on those that it has: the mean of both has no
+bias to that order. The correction is a classifier on top of it, dropped where it does not pay; and
+where a classifier on top of nothing says more than both, that one counts.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from mibounds import bounds
 from mibounds.classical.interfaces import digamma
 from mibounds.columns import Columns
 from mibounds.fitting import fit
+from mibounds.regressions import ROWS, enough, log_frequencies
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -40,6 +44,7 @@ Look = tuple[int, int, float, float]
 FEWEST = 200  # rows to fit a correction to
 FEWEST_LABELS = 50  # rows to fit a classifier to
 PAIRS = 2000  # rows of a fold that all meet for the lower and the upper bound
+MOST = 50_000  # rows to fit a regression to, or twice as many as it needs
 LIMIT = 4.0  # of the logarithm of a residual's scale, against the Gaussian's
 
 
@@ -79,9 +84,10 @@ class Bridge:
         lower: InfoNCE with the fitted conditional as critic, for each fold.
         upper: leave-one-out with it, for each fold.
         club: the bound of CLUB with it, for each fold.
-        floor: error of the closed form where nothing is shared, and its influence values vanish.
+        floor: error of the linear part where nothing is shared, and its influence values vanish.
         narrow: part of the rows where the noise of t is at the narrowest that a mixture allows.
-        numbers: that even a linear classifier of the labels has to learn, and from how many rows.
+        numbers: that even a linear classifier of the labels has to learn, and from how many rows;
+            no numbers where the rows are enough to take off what learning them costs.
         history: of each look, the model, and fold, step, loss and held-out loss.
     """
 
@@ -143,13 +149,15 @@ def measure_bridge(
         )
         total.pointwise += most - least
         train, _ = split_rows(folds, 0)
-        total.numbers = s.shape[1] * (classes - 1), len(train)
+        total.floor = math.sqrt(s.shape[1] * (classes - 1) / 2) / len(x)
+        if not enough(rest.shape[1] * (classes - 1), len(train)):
+            total.numbers = s.shape[1] * (classes - 1), len(train)
         z = np.hstack([z, labels.inputs()])
     if numbers.width:
         t = numbers.values
         total.gaussian, pointwise = gaussian_information(s, t, z)
         total.pointwise += pointwise
-        total.floor = math.sqrt(s.shape[1] * t.shape[1] / 2) / len(t)
+        total.floor = math.hypot(total.floor, math.sqrt(s.shape[1] * t.shape[1] / 2) / len(t))
         total.pointwise += work.gains("q(y | x)", np.hstack([s, z]), t, meet=True)
         if z.shape[1] or t.shape[1] > 1 or not numbers.normal:  # else t alone is normal
             total.pointwise -= work.gains("q(y)", z, t)
@@ -293,19 +301,53 @@ class Mixture(nn.Module):
 
 
 class Classifier(nn.Module):
-    """q(y|a) of labels; their frequencies at the start."""
+    """q(y|a) of labels: a correction of logits, which are the last columns of its inputs."""
 
-    def __init__(self, inputs: int, start: Tensor, effort: Effort):
+    def __init__(self, inputs: int, classes: int, effort: Effort):
         super().__init__()
-        self.net = _Net(inputs, effort.hidden, start)
+        self.inputs = inputs
+        self.net = _Net(inputs, effort.hidden, torch.zeros(classes))
+
+    def table(self, a: Tensor) -> Tensor:
+        """log q of every label, row by row."""
+        return (a[:, self.inputs :] + self.net(a[:, : self.inputs])).log_softmax(-1)
 
     def log_prob(self, a: Tensor, y: Tensor) -> Tensor:
         """log q(y|a), row by row."""
-        return self.net(a).log_softmax(-1).gather(-1, y[:, None])[:, 0]
+        return self.table(a).gather(-1, y[:, None])[:, 0]
 
     def learning_loss(self, x: Tensor, y: Tensor) -> Tensor:
         """The cross-entropy."""
         return -self.log_prob(x, y).mean()
+
+
+class _Labels:
+    """What a model of labels and its corrections say of each row, fold by fold."""
+
+    def __init__(self, n: int):
+        self.plain, self.gain, self.seen, self.times = np.zeros((4, n))
+        self.done = np.zeros(n, bool)
+        self.tables: list[tuple[np.ndarray, Tensor, Tensor]] = []
+
+    def add(self, own: np.ndarray, rows: np.ndarray, fitted: np.ndarray) -> None:
+        """Log-likelihoods of a model: of rows that it has not seen, and of those it has."""
+        self.plain[rows], self.done[rows] = own[rows], True
+        self.seen[fitted] += own[fitted]
+        self.times[fitted] += 1
+
+    @property
+    def pays(self) -> bool:
+        """Whether the corrections are worth it, over all folds."""
+        return bool(self.gain[self.done].mean() > 0)
+
+    def values(self) -> Float[np.ndarray, " n"]:
+        """What numbers cost on rows that they were not fitted to, they win on those they were."""
+        known = self.done & (self.times > 0)
+        half = np.zeros(len(known))
+        if known.any():
+            half[known] = 0.5 * (self.seen[known] / self.times[known] - self.plain[known])
+            half[self.done & ~known] = half[known].mean()
+        return self.plain + half + (self.gain if self.pays else 0.0)
 
 
 @dataclass
@@ -367,29 +409,40 @@ class _Work:
         classes: int,
         meet: bool = False,
     ) -> Float[np.ndarray, " n"]:
-        """log q(label|a), each row by models of other rows, which may ``meet`` as above."""
-        values = np.zeros(len(codes))
-        inputs, y = self._tensor(a), torch.from_numpy(codes).to(self.device)
+        """log q(label|a), each row by models of other rows, which may ``meet`` as above.
+
+        A regression is believed half on rows that it has seen, half on others.
+        """
+        y = torch.from_numpy(codes).to(self.device)
+        found: list[_Labels] = []
         for fold, rows in enumerate(self.folds[: self.evaluated]):
             train, check = split_rows(self.folds, fold)
-            counts = np.bincount(codes[train], minlength=classes) + 0.5
-            start = self._tensor(np.log(counts / counts.sum()))
-            models = []
-            if len(train) >= FEWEST_LABELS:
-                make = lambda: Classifier(a.shape[1], start.cpu(), self.effort)  # noqa: B023, E731
-                base = start[y[check]].mean().item()
-                models = self._fit(name, fold, make, inputs, y, train, check, base)
-            some = rows[:PAIRS]
-            if models:
-                density = _average([m.log_prob(inputs[rows], y[rows]) for m in models])
-                table = _average([m.net(inputs[some]).log_softmax(-1) for m in models])
-            else:
-                density, table = start[y[rows]], start.expand(len(some), -1)
-            values[rows] = density.cpu().double().numpy()
-            if meet:
-                self._bounds(table.double()[:, y[some]], some)
+            most = max(MOST, 2 * ROWS * a.shape[1] * (classes - 1))
+            some = train[:: math.ceil(len(train) / most)]
+            bases = log_frequencies(a, codes, classes, some, check, self.device)
+            found = found or [_Labels(len(codes)) for _ in bases]
+            names = name, f"{name}, a regression corrected"
+            for labels, (base, fair), title in zip(found, bases, names, strict=False):
+                own = base[np.arange(len(codes)), codes]
+                labels.add(own, rows, some if fair else some[:0])
+                inputs = self._tensor(np.hstack([a, base]))
+                met = rows[:PAIRS]
+                table = inputs[met, a.shape[1] :]
+                corrected = table
+                if len(train) >= FEWEST_LABELS:
+                    make = lambda: Classifier(a.shape[1], classes, self.effort)  # noqa: E731
+                    known = float(own[check].mean())
+                    if models := self._fit(title, fold, make, inputs, y, train, check, known):
+                        density = _average([m.log_prob(inputs[rows], y[rows]) for m in models])
+                        labels.gain[rows] = density.cpu().double().numpy() - own[rows]
+                        corrected = _average([m.table(inputs[met]) for m in models])
+                labels.tables.append((met, table, corrected))
             self._tick()
-        return values
+        best = max(found, key=lambda labels: labels.values().sum())
+        if meet:
+            for met, *tables in best.tables:
+                self._bounds(tables[best.pays].double()[:, y[met]], met)
+        return best.values()
 
     def _fit(self, name, fold, make, a, e, train, check, base) -> list:
         """Models of the rows ``train`` that beat the log-likelihood ``base`` on ``check``."""

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 from torch.distributions import Distribution
 
-from mibounds.bridges import Bridge
+from mibounds.bridges import Bridge, gaussian_information
 from mibounds.columns import Columns
 from mibounds.conditionals import LOG_VARIANCE_LIMIT
 from mibounds.densities import fit_gaussian, is_discrete
@@ -23,6 +23,9 @@ NOISE = 100  # over n²: part of the variance below which a relation counts as o
 LOUD = 0.05  # part of the variance that is noise, however few the rows are
 SLACK = 0.01  # nats that are not worth a word
 FEW = 2  # columns in which the nearest neighbour is near
+NEAR = 3  # columns in all for which neighbours are better than models
+FAR = 10  # columns in all for which they are not to be believed
+LOCAL = ("ksg", "ksg_mixed", "kde", "mlmi")  # which look around each row
 FEW_PAIRS = 50  # that carry the mean of exponentials of a critic
 LABEL = 20  # rows of each value, from which on values can be taken for labels
 RARE = 5  # rows of each label below which too little is known of it
@@ -101,6 +104,28 @@ def look_at_samples(x: Columns, y: Columns, given: Columns | None) -> list[Advic
     return advice
 
 
+def look_at_neighbours(row: Row, x: Columns, y: Columns) -> list[Advice]:
+    """Findings in a method that looks around each row: with many columns nothing is near."""
+    width = x.width + y.width
+    if row.method not in LOCAL or width <= NEAR:
+        return []
+    least = -math.inf
+    if "discrete" not in x.kinds + y.kinds and len(x) > 2 * width:
+        least, _ = gaussian_information(x.values, y.values, np.empty((len(x), 0)))
+    if width <= FAR and least <= row.nats + 3 * (row.error or 0.0) + SLACK:
+        return []
+    beside = f", where the Gaussian copula alone has {least:.3f}" if least > row.nats else ""
+    return [
+        Advice(
+            f"{row.method}-many-columns",
+            f"{row.method} looks around each row in {width} columns, where little is near: its "
+            f"value, {row.nats:.3f}{beside}, is too low if anything is shared, and its interval "
+            "does not know it.",
+            "Take bridge, or fewer columns (the leading principal components).",
+        )
+    ]
+
+
 def look_at_bridge(found: Bridge, error: float) -> list[Advice]:
     """Findings in the bridge, whose value has a standard error."""
     advice = []
@@ -119,8 +144,8 @@ def look_at_bridge(found: Bridge, error: float) -> list[Advice]:
             Advice(
                 "bridge-few-rows",
                 f"Labels are predicted by models of {rows} rows, and a linear one has {numbers} "
-                f"numbers to learn: by that alone the value is some {found.shortfall:.2f} nats too "
-                "low, and more for a richer model. The interval does not know it.",
+                f"numbers to learn: by that alone the value may be some {found.shortfall:.2f} nats "
+                "too low, and more for a richer model. The interval does not know it.",
                 "Collect more rows, or take fewer columns (the leading principal components).",
             )
         )

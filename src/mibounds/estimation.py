@@ -36,7 +36,6 @@ EFFORTS = {
     "fast": Effort(folds=2, members=1, steps=300, hidden=(64, 64), components=8, patience=100),
 }
 MOST = {"ksg": 20_000, "ksg_mixed": 20_000, "kde": 5_000, "mlmi": 5_000}  # rows worth the time
-LOW = 3  # columns in all for which neighbours are better than models
 
 
 @dataclass
@@ -310,7 +309,7 @@ def default_methods(x: Columns, y: Columns, given: Columns | None) -> list[str]:
         cells = len(np.unique(np.hstack([x.values, y.values]), axis=0))
         return ["plug_in", "bridge"] if 5 * cells <= len(x) else ["bridge"]
     pure = all(len(set(c.kinds)) == 1 for c in (x, y))
-    if x.width + y.width <= LOW and pure and has_scipy():
+    if x.width + y.width <= diagnostics.NEAR and pure and has_scipy():
         return ["ksg_mixed" if "discrete" in kinds else "ksg", "bridge"]
     return ["bridge"]
 
@@ -402,6 +401,7 @@ def _without_network(name: str, p: _Problem) -> _Outcome:
     row = Row(
         name, kind.bound, kind.condition, float(shares.mean()), error, time.perf_counter() - start
     )
+    advice += diagnostics.look_at_neighbours(row, p.x, p.y)
     return _Outcome([row], error, "normal, from influence values", advice=advice)
 
 
