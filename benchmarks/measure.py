@@ -281,21 +281,9 @@ def summarise_tasks(rows: list[dict]) -> tuple[dict, str]:
 def summarise_coverage(rows: list[dict]) -> tuple[dict, str]:
     """Error and coverage of each cell, and of all runs pooled."""
     summary = []
-    for task in dict.fromkeys(r["task"] for r in rows):
-        some = [r for r in rows if r["task"] == task]
-        values = [r["nats"] for r in some]
-        summary.append(
-            {
-                "task": task,
-                "truth": some[0]["truth"],
-                "mean": statistics.mean(values),
-                "sd": statistics.stdev(values) if len(values) > 1 else None,
-                "largest_error": max(abs(v / some[0]["truth"] - 1) for v in values),
-                "covered": _mean([_covers(r) for r in some]),
-                "seeds": len(some),
-                "seconds": _mean([r["seconds"] for r in some]),
-            }
-        )
+    for some in _by_task(rows):
+        worst = max(abs(r["nats"] / r["truth"] - 1) for r in some)
+        summary.append(_describe(some) | {"largest_error": worst})
     plain = [r for r in rows if not r["task"].startswith("cubic-w")]
     pooled, with_w = _mean([_covers(r) for r in plain]), _mean([_covers(r) for r in rows])
     worst = max(s["largest_error"] for s in summary)
@@ -341,21 +329,9 @@ def summarise_coverage(rows: list[dict]) -> tuple[dict, str]:
 def summarise_labels(rows: list[dict]) -> tuple[dict, str]:
     """Error and coverage of each cell, and whether it is warned of too few rows."""
     summary = []
-    for task in dict.fromkeys(r["task"] for r in rows):
-        some = [r for r in rows if r["task"] == task]
-        values = [r["nats"] for r in some]
-        summary.append(
-            {
-                "task": task,
-                "truth": some[0]["truth"],
-                "mean": statistics.mean(values),
-                "sd": statistics.stdev(values) if len(values) > 1 else None,
-                "covered": _mean([_covers(r) for r in some]),
-                "warned": _mean(["bridge-few-rows" in r["warnings"] for r in some]),
-                "seeds": len(some),
-                "seconds": _mean([r["seconds"] for r in some]),
-            }
-        )
+    for some in _by_task(rows):
+        warned = _mean(["bridge-few-rows" in r["warnings"] for r in some])
+        summary.append(_describe(some) | {"warned": warned})
     believed = [r for r in rows if "bridge-few-rows" not in r["warnings"]]
     pooled = _mean([_covers(r) for r in believed])
     acceptance = [
@@ -377,6 +353,25 @@ def summarise_labels(rows: list[dict]) -> tuple[dict, str]:
             f"{s['warned']:.0%} | {s['seeds']} | {s['seconds']:.0f} |"
         )
     return {"cells": summary, "acceptance": acceptance}, "\n".join(lines)
+
+
+def _by_task(rows: list[dict]) -> list[list[dict]]:
+    names = dict.fromkeys(r["task"] for r in rows)
+    return [[r for r in rows if r["task"] == name] for name in names]
+
+
+def _describe(rows: list[dict]) -> dict:
+    """Mean, spread and coverage of the runs of a task."""
+    values = [r["nats"] for r in rows]
+    return {
+        "task": rows[0]["task"],
+        "truth": rows[0]["truth"],
+        "mean": statistics.mean(values),
+        "sd": statistics.stdev(values) if len(values) > 1 else None,
+        "covered": _mean([_covers(r) for r in rows]),
+        "seeds": len(rows),
+        "seconds": _mean([r["seconds"] for r in rows]),
+    }
 
 
 def _covers(row: dict) -> bool:
