@@ -112,8 +112,8 @@ def measure(task: str, method: str, seed: int, n: int, budget: Any) -> dict:
 
     torch.set_num_threads(1)
     budget = "fast" if method in HASTY else budget
-    known = LABELS.get(task) or mb.TASKS[task]
-    n = min(n, known.rows) if task in LABELS else n
+    known = LABELS[task] if task in LABELS else mb.TASKS[task]
+    n = min(n, known.rows) if isinstance(known, Clusters) else n
     row = {"task": task, "method": method, "seed": seed, "n": n, "budget": budget}
     truth = known.mutual_information
     x, y = known.sample(n, generator=seed)

@@ -70,17 +70,17 @@ def log_frequencies(
     alike = np.tile(start, (len(a), 1)), True
     if not a.shape[1]:
         return [alike]
-    rest = a - a[train].mean(0)
-    values, axes = np.linalg.eigh(rest[train].T @ rest[train] / len(train))
-    kept = values > 1e-10 * max(values[-1], 1e-300)
     y = torch.from_numpy(codes).to(device)
-    if enough(int(kept.sum()) * (classes - 1), len(train)):
-        white = rest @ (axes[:, kept] / np.sqrt(values[kept]))
-        (table,) = _regress(torch.from_numpy(white).to(device), y, train, start, [PRIOR])
+    rest = a - a[train].mean(0)
+    if enough(a.shape[1] * (classes - 1), len(train)):
+        values, axes = np.linalg.eigh(rest[train].T @ rest[train] / len(train))
+        kept = values > 1e-10 * max(values[-1], 1e-300)
+        white = torch.from_numpy(rest @ (axes[:, kept] / np.sqrt(values[kept]))).to(device)
+        (table,) = _regress(white, y, train, start, [PRIOR], 200, 1e-6)
         return [alike, (table, True)]
     best = alike[0]
-    scaled = torch.from_numpy(rest / math.sqrt(values[kept].mean())).to(device)
-    for table in _regress(scaled, y, train, start, NARROW):
+    scaled = torch.from_numpy(rest / (math.sqrt(rest[train].var(0).mean()) or 1.0)).to(device)
+    for table in _regress(scaled, y, train, start, NARROW, 50, 1e-4):
         if table[check, codes[check]].mean() <= best[check, codes[check]].mean():
             break
         best = table
@@ -88,7 +88,13 @@ def log_frequencies(
 
 
 def _regress(
-    x: Tensor, y: Tensor, train: np.ndarray, start: np.ndarray, priors: Sequence[float]
+    x: Tensor,
+    y: Tensor,
+    train: np.ndarray,
+    start: np.ndarray,
+    priors: Sequence[float],
+    steps: int,
+    tolerance: float,
 ) -> Iterator[np.ndarray]:
     """Logistic regressions under priors that get wider, each from where the last one ended."""
     weight = x.new_zeros(x.shape[1], len(start)).requires_grad_()
@@ -96,8 +102,8 @@ def _regress(
     own, labels = x[train], y[train]
     for prior in priors:
         optimiser = torch.optim.LBFGS(
-            [weight, bias], max_iter=200, history_size=20, tolerance_grad=1e-6,
-            tolerance_change=1e-10, line_search_fn="strong_wolfe",
+            [weight, bias], max_iter=steps, history_size=20, tolerance_grad=tolerance,
+            tolerance_change=1e-4 * tolerance, line_search_fn="strong_wolfe",
         )  # fmt: skip
 
         def loss() -> Tensor:
