@@ -285,7 +285,6 @@ def summarise_coverage(rows: list[dict]) -> tuple[dict, str]:
         worst = max(abs(r["nats"] / r["truth"] - 1) for r in some)
         summary.append(_describe(some) | {"largest_error": worst})
     plain = [r for r in rows if not r["task"].startswith("cubic-w")]
-    pooled, with_w = _mean([_covers(r) for r in plain]), _mean([_covers(r) for r in rows])
     worst = max(s["largest_error"] for s in summary)
     acceptance = [
         {
@@ -294,18 +293,8 @@ def summarise_coverage(rows: list[dict]) -> tuple[dict, str]:
             "measured": worst,
             "holds": worst <= 0.05,
         },
-        {
-            "what": "95 % intervals that cover, Gaussian and cubic",
-            "goal": ">= 0.9",
-            "measured": pooled,
-            "holds": pooled is not None and pooled >= 0.9,
-        },
-        {
-            "what": "95 % intervals that cover, with W too",
-            "goal": ">= 0.9",
-            "measured": with_w,
-            "holds": with_w is not None and with_w >= 0.9,
-        },
+        _cover("Gaussian and cubic", plain),
+        _cover("with W too", rows),
         {
             "what": "largest mean seconds of a cell",
             "goal": "< 120",
@@ -333,15 +322,7 @@ def summarise_labels(rows: list[dict]) -> tuple[dict, str]:
         warned = _mean(["bridge-few-rows" in r["warnings"] for r in some])
         summary.append(_describe(some) | {"warned": warned})
     believed = [r for r in rows if "bridge-few-rows" not in r["warnings"]]
-    pooled = _mean([_covers(r) for r in believed])
-    acceptance = [
-        {
-            "what": "95 % intervals that cover, where nothing warns of too few rows",
-            "goal": ">= 0.9",
-            "measured": pooled,
-            "holds": pooled is not None and pooled >= 0.9,
-        }
-    ]
+    acceptance = [_cover("where nothing warns of too few rows", believed)]
     lines = [
         "| task | truth | mean | sd | covered | warned | seeds | seconds |",
         "|---" * 8 + "|",
@@ -371,6 +352,17 @@ def _describe(rows: list[dict]) -> dict:
         "covered": _mean([_covers(r) for r in rows]),
         "seeds": len(rows),
         "seconds": _mean([r["seconds"] for r in rows]),
+    }
+
+
+def _cover(which: str, rows: list[dict]) -> dict:
+    """Whether nine of ten intervals cover the truth."""
+    pooled = _mean([_covers(r) for r in rows])
+    return {
+        "what": f"95 % intervals that cover, {which}",
+        "goal": ">= 0.9",
+        "measured": pooled,
+        "holds": pooled is not None and pooled >= 0.9,
     }
 
 

@@ -34,7 +34,7 @@ from mibounds import bounds
 from mibounds.classical.interfaces import digamma
 from mibounds.columns import Columns
 from mibounds.fitting import fit
-from mibounds.regressions import ROWS, enough, log_frequencies
+from mibounds.regressions import ROWS, enough, regress_labels
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -419,7 +419,7 @@ class _Work:
             train, check = split_rows(self.folds, fold)
             most = max(MOST, 2 * ROWS * a.shape[1] * (classes - 1))
             some = train[:: math.ceil(len(train) / most)]
-            bases = log_frequencies(a, codes, classes, some, check, self.device)
+            bases = regress_labels(a, codes, classes, some, check)
             found = found or [_Labels(len(codes)) for _ in bases]
             names = name, f"{name}, a regression corrected"
             for labels, (base, fair), title in zip(found, bases, names, strict=False):

@@ -33,13 +33,12 @@ def enough(numbers: int, rows: int) -> bool:
     return numbers * ROWS <= rows
 
 
-def log_frequencies(
+def regress_labels(
     a: Float[np.ndarray, "n k"],
     codes: Int[np.ndarray, " n"],
     classes: int,
     train: Int[np.ndarray, " m"],
     check: Int[np.ndarray, " l"],
-    device: torch.device | None = None,
 ) -> list[tuple[Float[np.ndarray, "n c"], bool]]:
     """log q of every label for every row: of all rows alike, and by a logistic regression.
 
@@ -53,7 +52,6 @@ def log_frequencies(
         classes: number of labels.
         train: rows to fit to.
         check: rows to choose by.
-        device: where to fit.
 
     Returns:
         Each table, and whether it is as good on ``train`` as it is worse on others.
@@ -61,7 +59,7 @@ def log_frequencies(
     Example:
         >>> x = np.random.default_rng(0).normal(size=(500, 2))
         >>> y = (x[:, 0] > 0).astype(int)
-        >>> _, (table, fair) = log_frequencies(x, y, 2, np.arange(400), np.arange(400, 450))
+        >>> _, (table, fair) = regress_labels(x, y, 2, np.arange(400), np.arange(400, 450))
         >>> table.shape, bool((table[x[:, 0] > 0.5, 1] > math.log(0.9)).all()), fair
         ((500, 2), True, True)
     """
@@ -70,16 +68,16 @@ def log_frequencies(
     alike = np.tile(start, (len(a), 1)), True
     if not a.shape[1]:
         return [alike]
-    y = torch.from_numpy(codes).to(device)
+    y = torch.from_numpy(codes)
     rest = a - a[train].mean(0)
     if enough(a.shape[1] * (classes - 1), len(train)):
         values, axes = np.linalg.eigh(rest[train].T @ rest[train] / len(train))
         kept = values > 1e-10 * max(values[-1], 1e-300)
-        white = torch.from_numpy(rest @ (axes[:, kept] / np.sqrt(values[kept]))).to(device)
+        white = torch.from_numpy(rest @ (axes[:, kept] / np.sqrt(values[kept])))
         (table,) = _regress(white, y, train, start, [PRIOR], 200, 1e-6)
         return [alike, (table, True)]
     best = alike[0]
-    scaled = torch.from_numpy(rest / (math.sqrt(rest[train].var(0).mean()) or 1.0)).to(device)
+    scaled = torch.from_numpy(rest / (math.sqrt(rest[train].var(0).mean()) or 1.0))
     for table in _regress(scaled, y, train, start, NARROW, 50, 1e-4):
         if table[check, codes[check]].mean() <= best[check, codes[check]].mean():
             break
@@ -98,7 +96,7 @@ def _regress(
 ) -> Iterator[np.ndarray]:
     """Logistic regressions under priors that get wider, each from where the last one ended."""
     weight = x.new_zeros(x.shape[1], len(start)).requires_grad_()
-    bias = torch.from_numpy(start).to(x).requires_grad_()
+    bias = torch.from_numpy(start.copy()).requires_grad_()
     own, labels = x[train], y[train]
     for prior in priors:
         optimiser = torch.optim.LBFGS(
@@ -115,5 +113,4 @@ def _regress(
             return value
 
         optimiser.step(loss)
-        with torch.no_grad():
-            yield (x @ weight + bias).log_softmax(-1).cpu().numpy()
+        yield (x @ weight + bias).detach().log_softmax(-1).numpy()
