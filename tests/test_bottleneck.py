@@ -382,7 +382,7 @@ def test_quick_through_the_command(digits, tmp_path, run_quick):
 
 
 def test_a_damaged_state_is_named_and_changes_nothing(tmp_path):
-    path, weight = tmp_path / "state.npz", torch.zeros(3)
+    path, weight = tmp_path / "one.state.npz", torch.zeros(3)
     write_state(path, {"weight": torch.ones(3)}, {"epoch": np.array(2)})
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])

@@ -876,6 +876,14 @@ def test_canonical_files_of_the_web(name, k, tiny, server, cache):
     loaders.provide(name, progress=lambda share, what: shares.append((share, what)))
     assert_holds(name, made, f"canonical files ({made.form.title})")
     assert names_in(cache) == [f"{name}.npz"]  # and no downloads
+    yours = cache / "downloads" / name / "yours.txt"
+    write(yours.parent, {yours.name: b"yours"})
+    loaders.provide(name, again=True)
+    assert set(names_in(cache)) == {f"downloads/{name}/yours.txt", f"{name}.npz"}
+    yours.unlink()
+    server.asked.clear()
+    shares.clear()
+    loaders.provide(name, again=True, progress=lambda share, what: shares.append((share, what)))
     assert sorted(asked for asked, _ in server.asked) == sorted(made.files)
     assert [share for share, _ in shares] == sorted(share for share, _ in shares)
     assert all(0 <= share <= 1 for share, _ in shares)

@@ -257,12 +257,12 @@ def test_interrupted_training_goes_on(mode, method, domains, tmp_path, monkeypat
 def test_states_are_read_without_executing_them(domains, tmp_path):
     c = course(domains)
     c.test()
-    c.save(tmp_path / "state.npz")
-    arrays = dict(np.load(tmp_path / "state.npz"))
+    c.save(tmp_path / "one.state.npz")
+    arrays = dict(np.load(tmp_path / "one.state.npz"))
     arrays["number"] = np.array([{"a": 1}], object)
-    np.savez(tmp_path / "state.npz", **arrays)
+    np.savez(tmp_path / "one.state.npz", **arrays)
     with pytest.raises(ValueError, match="allow_pickle"):
-        course(domains).load(tmp_path / "state.npz")
+        course(domains).load(tmp_path / "one.state.npz")
 
 
 def test_random_numbers_depend_on_seed_and_block_alone(domains):

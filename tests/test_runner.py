@@ -12,8 +12,10 @@ import pytest
 import torch
 
 from mibounds.experiments import Cell, Config, Experiment, Failed, Options, Record, reproduce
+from mibounds.experiments.interfaces import digest
 from mibounds.experiments.records import Records
 from mibounds.experiments.runner import write_command
+from mibounds.experiments.states import write_state
 from mibounds.experiments.summaries import Summary, summarise, tabulate
 from mibounds.experiments.workers import pick_device, set_queues
 
@@ -297,17 +299,59 @@ def test_states_are_kept_until_all_is_done(go, toy, tmp_path, monkeypatch):
     def leave_a_state(config, cells):
         states = Path(config.checkpoints)
         states.mkdir(parents=True, exist_ok=True)
-        (states / f"{cells[0].name}.npz").touch()
+        (states / f"{cells[0].name}.state.npz").touch()
         return run(config, cells)
 
     monkeypatch.setattr(toy, "run", leave_a_state)
     toy.broken = {"correct_two_nwj_1"}
     with pytest.raises(Failed):
         go()
-    assert (tmp_path / "toy" / "checkpoints" / "correct_two_nwj_1.npz").exists()
+    assert (tmp_path / "toy" / "checkpoints" / "correct_two_nwj_1.state.npz").exists()
     toy.broken = set()
     go()
     assert not (tmp_path / "toy" / "checkpoints").exists()
+
+
+def test_a_folder_of_states_keeps_what_else_it_holds(go, toy, tmp_path, monkeypatch):
+    run, mine = toy.run, tmp_path / "mine"
+    seen = set()
+
+    def leave_a_state(config, cells):
+        states = Path(config.checkpoints)
+        write_state(states / f"{cells[0].name}.state.npz", {}, {})
+        (states / ".0123456789abcdef.part.npz").touch()  # of a process that was killed
+        seen.add(states)
+        return run(config, cells)
+
+    monkeypatch.setattr(toy, "run", leave_a_state)
+    (mine / "thesis").mkdir(parents=True)
+    for name in ("thesis/chapter.tex", "weights.npz", "other.state.npz"):
+        (mine / name).write_text("years of work")
+    kept = sorted(mine.rglob("*"))
+    go(checkpoints=str(mine))
+    assert sorted(mine.rglob("*")) == kept
+    (states,) = seen
+    assert states.parent == mine
+    (states / "yours").mkdir(parents=True)
+    (states / "yours.txt").touch()
+    go(checkpoints=str(mine), factor=3.0)
+    assert {path.name for path in states.iterdir()} == {"yours", "yours.txt"}
+
+
+@pytest.mark.parametrize("mode", ["../../x", "/x", ".x", "a/b", "a\nb"])
+def test_a_record_cannot_name_files_elsewhere(mode, go, tmp_path):
+    go()
+    rows = tmp_path / "toy" / "rows.jsonl"
+    first, *rest = rows.read_text().splitlines()
+    record = json.loads(first)
+    record["cell"]["mode"] = mode
+    yours = tmp_path / f"x_one_club_0_{digest(record['config'])}.json"
+    yours.write_text("years of work")
+    rows.write_text("\n".join([json.dumps(record), *rest]) + "\n")
+    go()
+    assert "Expected the name of a cell" in go.said[0]
+    assert yours.exists()
+    assert len(rows.read_text().splitlines()) == 24
 
 
 def test_what_takes_time_is_measured_alone(go, toy, monkeypatch):

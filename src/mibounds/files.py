@@ -7,10 +7,10 @@ import os
 import secrets
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-__all__ = ["UNREADABLE", "check_target", "replacing"]
+__all__ = ["UNREADABLE", "check_target", "remove_files", "replacing"]
 
 # What numpy raises over a file that is no NPZ file, or a damaged one.
 UNREADABLE = (
@@ -90,3 +90,26 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def remove_files(folder: Path, names: Iterable[str]) -> None:
+    """Remove these files, and the folder with them if nothing else is in it.
+
+    Args:
+        folder: where they are; it need not exist.
+        names: of files that this program wrote. No other file is touched.
+
+    Example:
+        >>> folder = getfixture("tmp_path") / "states"
+        >>> folder.mkdir()
+        >>> for name in ("mine.npz", "yours.txt"):
+        ...     (folder / name).touch()
+        >>> remove_files(folder, ["mine.npz"])
+        >>> [file.name for file in folder.iterdir()]
+        ['yours.txt']
+    """
+    for name in names:
+        with contextlib.suppress(OSError):
+            (folder / name).unlink()
+    with contextlib.suppress(OSError):  # not empty, or not there
+        folder.rmdir()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
-import shutil
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +23,7 @@ from mibounds.datasets.interfaces import (
     Unreachable,
 )
 from mibounds.datasets.sources import BSDS500, DATASETS
+from mibounds.files import remove_files
 
 __all__ = ["check_name", "load", "provide"]
 
@@ -152,7 +152,7 @@ def provide(
             if entry is None:
                 images = _make(name, source, root, progress)
                 caches.write_cache(path, images, str(source or ""))
-                shutil.rmtree(_downloads(root, name), ignore_errors=True)
+                _remove_downloads(root, name)
                 entry = caches.read_entry(path)
     return path, entry
 
@@ -207,6 +207,13 @@ def _lock(root: Path, name: str) -> contextlib.AbstractContextManager[Any]:
 
 def _downloads(root: Path, name: str) -> Path:
     return root / "downloads" / name
+
+
+def _remove_downloads(root: Path, name: str) -> None:
+    """Remove what was downloaded, and no other file that may lie there."""
+    files = [file.name for form in DATASETS[name].forms for file in form.files]
+    files += [BSDS500.name] if name == "mnist-m" else []
+    remove_files(_downloads(root, name), [n + end for n in files for end in ("", ".part")])
 
 
 # --- making --------------------------------------------------------------------------------------

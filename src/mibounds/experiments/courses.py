@@ -33,7 +33,7 @@ from mibounds.experiments.ingredients import (
     split_method,
 )
 from mibounds.experiments.interfaces import Cell
-from mibounds.experiments.states import read_state, write_state
+from mibounds.experiments.states import SUFFIX, read_state, write_state
 from mibounds.experiments.views import Views
 from mibounds.recordings import record
 from mibounds.stacks import EPS, cosine
@@ -394,7 +394,7 @@ class Course:
         sizes = [len(domain.images) for domain in self.domains]
         what = f"{self.config.settings_of(self.cell)} {sizes} {self.device.type}"
         name = hashlib.sha256(what.encode()).hexdigest()[:16]
-        return Path(self.config.checkpoints) / f"{self.cell.name}_{name}.npz"
+        return Path(self.config.checkpoints) / f"{self.cell.name}_{name}{SUFFIX}"
 
     def save(self, path: Path) -> None:
         """Write the state."""

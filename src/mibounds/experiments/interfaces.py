@@ -13,6 +13,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -135,6 +136,10 @@ class Record:
             value["rows"] = tuple(value["rows"])
             record = cls(**value)
             whole = all({"task", "metric", "value"} <= row.keys() for row in record.rows)
+            if not re.fullmatch(r"[\w.+-]+", record.cell.name) or record.cell.name[0] == ".":
+                raise ValueError(
+                    f"Expected the name of a cell but got {record.cell.name!r}; remove the line."
+                )
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(
                 f"Expected the record of a cell but got {error!r}; "

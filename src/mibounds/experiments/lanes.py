@@ -31,7 +31,7 @@ from mibounds.experiments.bottlenecks import (
     scale_pixels,
 )
 from mibounds.experiments.interfaces import Cell, digest
-from mibounds.experiments.states import read_state, write_state
+from mibounds.experiments.states import SUFFIX, read_state, write_state
 from mibounds.experiments.trainings import Training
 from mibounds.stacks import BLOCK
 
@@ -284,7 +284,7 @@ class Lane:
         settings = digest(self.config.settings_of(self.runs[0].cell))
         what = f"{settings} {epochs} {len(self.digits.x)} {self.device.type} {names}"
         name = hashlib.sha256(what.encode()).hexdigest()[:16]
-        return Path(self.config.checkpoints) / f"{name}.npz"
+        return Path(self.config.checkpoints) / f"{name}{SUFFIX}"
 
     def _save(self, path: Path) -> None:
         found = {name: torch.stack(v).cpu().numpy() for name, v in self.found.items()}

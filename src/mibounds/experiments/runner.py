@@ -7,10 +7,10 @@ process that is killed loses the cells in flight and nothing else.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import re
 import shlex
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mibounds.experiments.interfaces import Cell, Config, Experiment, Record
 from mibounds.experiments.records import Records
+from mibounds.experiments.states import remove_states
 from mibounds.experiments.summaries import Summary, summarise, tabulate
 from mibounds.experiments.workers import Outcome, compute, set_queues
 from mibounds.files import replacing
@@ -118,8 +119,8 @@ def reproduce(
     groups = [group for group in groups if group]
     command = write_command(name, experiment, config, options.quick)
     failures = []
-    states = Path(config.checkpoints or folder / "checkpoints")
-    kept = dataclasses.replace(config, checkpoints=str(states.absolute()))
+    states = _states(config, folder)
+    kept = dataclasses.replace(config, checkpoints=str(states))
     outcomes = compute(experiment, kept, groups, options.backend, options.scheduler, options.jobs)
     for outcome in _follow(outcomes, groups, progress):
         if outcome.error:
@@ -133,7 +134,7 @@ def reproduce(
     if not options.shard:
         if not failures:
             records.join(experiment.cells(config))
-            shutil.rmtree(states, ignore_errors=True)
+            remove_states(states)
         text = _publish(name, experiment, config, records, command)
     if failures:
         raise Failed(
@@ -200,6 +201,14 @@ def _folder(name: str, options: Options) -> Path:
                 )
             break
     return folder
+
+
+def _states(config: Config, folder: Path) -> Path:
+    """A folder of its own for the states of these results, whatever else --checkpoints holds."""
+    if not config.checkpoints:
+        return (folder / "checkpoints").absolute()
+    whose = hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:8]
+    return (Path(config.checkpoints) / f"{folder.name}-states-{whose}").absolute()
 
 
 def write_command(

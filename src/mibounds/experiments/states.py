@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mibounds.files import UNREADABLE, replacing
+from mibounds.files import UNREADABLE, remove_files, replacing
 
+SUFFIX = ".state.npz"  # of every file that `write_state` writes, and of no other
 _MORE = "more "  # before the names of what is kept beside the tensors
 
 
@@ -21,10 +22,11 @@ def write_state(path: Path, tensors: Mapping[str, Tensor], more: Mapping[str, np
     """Write tensors, and arrays to keep beside them.
 
     Args:
-        path: of the file; its folder is made.
+        path: of the file, which ends in `SUFFIX`; its folder is made.
         tensors: by name.
         more: by name.
     """
+    assert path.name.endswith(SUFFIX)
     arrays = {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
     arrays |= {f"{_MORE}{name}": value for name, value in more.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -44,7 +46,7 @@ def read_state(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, np.ndarra
         The arrays that were kept beside them.
 
     Example:
-        >>> path = getfixture("tmp_path") / "state.npz"
+        >>> path = getfixture("tmp_path") / "one.state.npz"
         >>> write_state(path, {"weight": torch.ones(2)}, {"epoch": np.array(3)})
         >>> weight = torch.zeros(2)
         >>> read_state(path, {"weight": weight})["epoch"].item(), weight
@@ -65,3 +67,17 @@ def read_state(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, np.ndarra
     for name, tensor in tensors.items():
         tensor.copy_(found[name])
     return {k.removeprefix(_MORE): v for k, v in arrays.items() if k.startswith(_MORE)}
+
+
+def remove_states(folder: Path) -> None:
+    """Remove the states in a folder, those that were cut off while written among them.
+
+    Example:
+        >>> folder = getfixture("tmp_path") / "states"
+        >>> write_state(folder / "one.state.npz", {}, {})
+        >>> remove_states(folder)
+        >>> folder.exists()
+        False
+    """
+    found = [*folder.glob(f"*{SUFFIX}"), *folder.glob(".*.part.npz")]
+    remove_files(folder, [path.name for path in found])
