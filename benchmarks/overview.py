@@ -13,7 +13,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mibounds.experiments.minimization import EVERY
+from experiments.minimization import EVERY
 from mibounds.files import replacing
 
 RESULTS = Path(__file__).parents[1] / "results"

@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 from measurements import write
 
-from mibounds.experiments import Cell
-from mibounds.experiments.estimation_speed import SpeedConfig, make_step
-from mibounds.experiments.simulation import METHODS, SimulationConfig, simulate
+from experiments import Cell
+from experiments.estimation_speed import SpeedConfig, make_step
+from experiments.simulation import METHODS, SimulationConfig, simulate
 
 SEEDS = 10
 

@@ -20,10 +20,10 @@ from typing import Any
 import torch
 from measurements import write
 
-from mibounds.experiments import EXPERIMENTS, Cell
-from mibounds.experiments.bottlenecks import BottleneckConfig
-from mibounds.experiments.ingredients import DomainAdaptationConfig
-from mibounds.experiments.workers import pick_device
+from experiments import EXPERIMENTS, Cell
+from experiments.bottlenecks import BottleneckConfig
+from experiments.ingredients import DomainAdaptationConfig
+from experiments.workers import pick_device
 
 GOAL = 60.0  # seconds
 EPOCHS, SHORT_EPOCHS = 200, (2, 6)

@@ -49,7 +49,7 @@ def measure(task: Task, samples: int, steps: int, seed: int) -> list[dict]:
                     "method": name,
                     "estimate": values.mean().item(),
                     "error": values.std().item() / math.sqrt(len(values)),
-                    "bound": estimator.bound,
+                    "bound": estimator.side,
                     "seconds": time.perf_counter() - start,
                 }
             )

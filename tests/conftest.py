@@ -1,7 +1,9 @@
 """Shapes and dtypes in the signatures of mibounds are checked at run time in all tests."""
 
+import importlib
 import importlib.util
 import os
+import pkgutil
 import subprocess
 import sys
 import typing
@@ -18,10 +20,10 @@ import torch  # these two before mibounds, whose annotations are to be read belo
 typing.TYPE_CHECKING = True
 with jaxtyping.install_import_hook("mibounds", "beartype.beartype"):
     import mibounds
-    import mibounds.cli
-    import mibounds.datasets
-    import mibounds.report
-    import mibounds.tasks  # noqa: F401
+
+    for module in pkgutil.walk_packages(mibounds.__path__, "mibounds."):
+        if not module.name.endswith(("__main__", "triton_kernels")):
+            importlib.import_module(module.name)
 typing.TYPE_CHECKING = False
 
 # Small tensors: threads only wait for each other, here and in the commands that tests run.
@@ -59,7 +61,7 @@ def domains(monkeypatch):
     """A made-up source and target, registered as a task."""
     from made_up import TASK, domain
 
-    from mibounds.experiments.domains import TASKS
+    from experiments.domains import TASKS
 
     monkeypatch.setitem(TASKS, "made-up", replace(TASK, classes=10))
     return domain(0), domain(1)
@@ -90,7 +92,7 @@ def run_quick(tmp_path):
     """Run the small version of an experiment by the command, on data in the folder of this test."""
 
     def run(name):
-        command = [sys.executable, "-m", "mibounds", "reproduce", name, "--quick"]
+        command = [sys.executable, "-m", "experiments", name, "--quick"]
         places = {"MIBOUNDS_DATA": str(tmp_path), "MIBOUNDS_CACHE": str(tmp_path / "cache")}
         result = subprocess.run(
             [*command, "--jobs", "1", "--out", str(tmp_path / "out")],

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from mibounds.experiments import Cell
-from mibounds.experiments.adaptations import Batch
-from mibounds.experiments.courses import Course
-from mibounds.experiments.domains import Domain, Task
-from mibounds.experiments.ingredients import DomainAdaptationConfig, Settings
+from experiments import Cell
+from experiments.adaptations import Batch
+from experiments.courses import Course
+from experiments.domains import Domain, Task
+from experiments.ingredients import DomainAdaptationConfig, Settings
 
 SIZES = {"widths": (4, 4, 6), "domain_widths": (4, 4, 7), "q_hidden": (5,), "batch_size": 6}
 TINY = Settings(**SIZES, mi_weight=0.5)

@@ -11,8 +11,8 @@ import torch
 import torch.distributed as dist
 
 import mibounds as mb
-from mibounds.distributed import Batch
-from mibounds.nn import Standardizer
+from mibounds.networks import Standardizer
+from mibounds.samples.batches import Batch
 
 X, Y = 3, 2
 SIZES = {2: [7, 4], 4: [5, 1, 6, 3]}

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from mibounds.estimates import Advice, Estimate, Point, Row
+from mibounds.measure.results import Advice, Estimate, Point, Row
 
 CEILING = Advice("infonce-ceiling", "It reads 4.15, near log 64 = 4.16.", "Raise batch_size.")
 

@@ -25,7 +25,7 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
 
 
 def find_imports() -> dict[str, set[str]]:
-    """What each module or package at the top imports of the others, but for type checkers."""
+    """What each room imports of the others, anywhere in it and for type checkers too."""
     found: dict[str, set[str]] = {}
     for path in sorted(SOURCE.rglob("*.py")):
         own = path.relative_to(SOURCE).parts[0].removesuffix(".py")
@@ -33,14 +33,8 @@ def find_imports() -> dict[str, set[str]]:
             continue
         mine = found.setdefault(own, set())
         tree = ast.parse(path.read_text())
-        for_types = {
-            inner
-            for node in ast.walk(tree)
-            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-            for inner in ast.walk(node)
-        }
         for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and node.module and node not in for_types:
+            if isinstance(node, ast.ImportFrom) and node.module:
                 names = [node.module]
                 if node.module == "mibounds":
                     names = [f"mibounds.{alias.name}" for alias in node.names]

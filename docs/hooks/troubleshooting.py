@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 SOURCE = Path(__file__).parents[2] / "src" / "mibounds"
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 # What only ever stands within another message, which says what to do: kinds, and texts.
 PARTS = {"_Broken", "Damaged", "Unreachable", "EOFError", "its shapes are others"}
 # What puts a word before another message, which says what to do.
@@ -20,32 +21,39 @@ PREFIXES = {"…: …", "…, …: …", "Estimator …: …"}
 # Kinds that the page calls otherwise.
 KINDS = {"_Message": "ValueError", "Failure": "failed command", "Failed": "failed command"}
 TITLES = {
-    "bridges": "The bridge",
-    "classical": "Without a network",
+    "bounds/from_conditionals": "Bounds from a conditional",
+    "bounds/from_critics": "Bounds from a critic",
+    "bounds/from_distributions": "Functions of a Distribution",
     "cli": "The command line",
-    "columns": "Columns of samples",
-    "datasets": "Data sets",
-    "diagnostics": "Warnings of an estimate",
-    "distributed": "Several processes",
-    "ensembles": "Many estimators at once",
-    "estimates": "Estimates, to and from JSON",
-    "estimation": "estimate()",
-    "evaluation": "evaluate()",
+    "cli/formats": "Files that are read",
+    "cli/tables": "Tables",
+    "conditionals": "Conditionals",
+    "critics": "Critics",
+    "estimators/base": "Making an estimator",
+    "estimators/ensembles": "Many estimators at once",
+    "estimators/evaluation": "evaluate()",
+    "estimators/fitting": "fit()",
+    "estimators/from_conditionals": "Estimators with a conditional",
+    "estimators/from_critics": "Estimators with a critic",
+    "estimators/jackknife": "Sums over pairs",
+    "estimators/stacked_training": "Recorded steps",
     "files": "Files that are written",
-    "fitting": "fit()",
-    "formats": "Files that are read",
-    "functional": "Functions of a Distribution",
-    "nn": "Parts of estimators",
-    "pairs": "Pairs of samples",
-    "penalty": "MIPenalty",
-    "replays": "Recorded calls of MIPenalty",
-    "report": "Reports",
-    "rows": "Rows for evaluate()",
-    "samples": "Samples",
-    "stacks": "Recorded steps",
-    "sums": "Sums over pairs",
-    "tables": "Tables",
-    "watches": "Warnings of MIPenalty",
+    "measure/classical": "Without a network",
+    "measure/copula_model": "The bridge",
+    "measure/diagnostics": "Warnings of an estimate",
+    "measure/estimation": "estimate()",
+    "measure/report": "Reports",
+    "measure/results": "Estimates, to and from JSON",
+    "minimise/cuda_graph": "Recorded calls of MIPenalty",
+    "minimise/health": "Warnings of MIPenalty",
+    "minimise/penalty": "MIPenalty",
+    "networks": "Parts of estimators",
+    "samples/batches": "Several processes",
+    "samples/checks": "Samples",
+    "samples/columns": "Columns of samples",
+    "samples/pairs": "Pairs of samples",
+    "samples/streams": "Rows for evaluate()",
+    "tasks": "Tasks",
 }
 
 
@@ -85,10 +93,12 @@ def find_messages(source: Path = SOURCE) -> list[Message]:
 
 
 def tabulate(messages: list[Message]) -> str:
-    """A heading and a table for each module or package at the top."""
+    """A heading and a table for each module, or for a whole room, that `TITLES` names."""
     parts: dict[str, list[str]] = {}
     for message in messages:
-        own = message.path.split("/")[0].removesuffix(".py")
+        own = message.path.removesuffix(".py")
+        while own not in TITLES and "/" in own:
+            own = own.rpartition("/")[0]
         if re.search(r"\w", message.text):
             row = f"| `{message.text}` | {message.kind} | {message.remedy} |"
             parts.setdefault(own, []).append(row)

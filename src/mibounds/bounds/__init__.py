@@ -20,8 +20,8 @@ own denominator, and the estimate can *never exceed log N* (4.16 nats at N = 64)
 truth: log mean_j exp f(x_i, y_j) >= f(x_i, y_i) - log N. InfoNCE has this ceiling by definition;
 SMILE, which clips its denominator, has none in either case.
 
-Wherever a matrix of scores is taken, a `mibounds.pairs.Pairs` may stand in its place: the scores
-are then computed in blocks, and may be spread over processes.
+Wherever a matrix of scores is taken, a `mibounds.samples.pairs.Pairs` may stand in its place: the
+scores are then computed in blocks, and may be spread over processes.
 
 Names of equations: "CLUB" is Cheng et al., *CLUB: A Contrastive Log-ratio Upper Bound of Mutual
 Information*, ICML 2020; "Poole" is Poole et al., *On Variational Bounds of Mutual Information*,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
-from mibounds.distributed import Batch
-from mibounds.pairs import Negatives, Pairs, check_negatives
+from mibounds.samples.batches import Batch
+from mibounds.samples.pairs import Negatives, Pairs, check_negatives
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mibounds.pairs import Negatives, Pairs
+from mibounds.samples.pairs import Negatives, Pairs
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -4,12 +4,13 @@ Each has two verbs. ``estimator(x, y)`` is the bound on a batch of samples, in n
 differentiated; it changes nothing. ``estimator.learning_loss(x, y)`` is what to minimise to fit the
 conditional or critic; in training mode it also lets them see the scale of the data.
 
-Each states facts: ``bound`` is "upper", "lower" or "neither", and ``condition`` says under which
-condition; ``cost`` says how the work grows with the N pairs of a batch, ``reference`` where the
-bound comes from. For q(y|x) it matters which variable is which: x is what q is given, y what it
-predicts. A model of x given y is the same estimator with the arguments swapped.
+Each declares facts on its class (`Estimator`): ``side`` is "upper", "lower" or "neither",
+``condition`` says under which condition. `ESTIMATORS` collects the classes by name. For q(y|x) it
+matters which variable is which: x is what q is given, y what it predicts. A model of x given y is
+the same estimator with the arguments swapped.
 """
 
+from mibounds.estimators.base import Estimator, Side
 from mibounds.estimators.from_conditionals import (
     BA,
     CLUB,
@@ -44,26 +45,18 @@ __all__ = [
     "TUBA",
     "VUB",
     "CLUBSample",
+    "ConditionalEstimator",
+    "CriticEstimator",
     "DoE",
+    "Estimator",
     "InfoNCE",
     "L1Out",
+    "Side",
 ]
 
-Estimator = ConditionalEstimator | CriticEstimator
+_CONDITIONAL = (CLUB, CLUBSample, L1Out, VUB, BA)
+_CRITIC = (DV, MINE, NWJ, InfoNCE, TUBA, JS, SMILE, FLO)
 
 ESTIMATORS: dict[str, type[ConditionalEstimator] | type[CriticEstimator]] = {
-    "club": CLUB,
-    "club_sample": CLUBSample,
-    "l1out": L1Out,
-    "vub": VUB,
-    "ba": BA,
-    "dv": DV,
-    "mine": MINE,
-    "nwj": NWJ,
-    "infonce": InfoNCE,
-    "tuba": TUBA,
-    "js": JS,
-    "smile": SMILE,
-    "flo": FLO,
-    "doe": DoE,
+    each.name: each for each in (*_CONDITIONAL, *_CRITIC, DoE)
 }

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -12,38 +11,25 @@ from torch import Tensor, nn
 from torch.distributions import Distribution, Normal
 from torch.utils.checkpoint import checkpoint
 
-from mibounds import bounds, functional
+from mibounds import bounds
 from mibounds.bounds import Draw
+from mibounds.bounds import from_distributions as functional
+from mibounds.bounds.densities import check_distribution, log_prob, log_prob_same
+from mibounds.bounds.exponential_families import club_of_sums, find_centre, sum_normal, unwrap
 from mibounds.conditionals import Bernoulli, Categorical, Conditional, Gaussian, GaussianMixture
-from mibounds.copulas import Copula
-from mibounds.densities import check_distribution, log_prob, log_prob_same
-from mibounds.families import club_of_sums, find_centre, sum_normal, unwrap
-from mibounds.nn import Hidden, check_size, dims_or_part
-from mibounds.pairs import Negatives, check_negatives
-from mibounds.samples import check_finite, check_pair, check_shapes, look_finite
+from mibounds.conditionals.copulas import Copula
+from mibounds.estimators.base import Estimator, Side, dims_or_part
+from mibounds.networks import Hidden
+from mibounds.samples.checks import check_pair, check_shapes, check_size
+from mibounds.samples.pairs import Negatives, check_negatives
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int, Shaped
 
-Side = Literal["upper", "lower", "neither"]
-
 PIECE = 2**15  # rows that CLUB holds at once on a CPU
 
 
-class Bound(nn.Module):
-    """What all estimators share: a call refuses samples that hold NaN or infinity, on a CPU.
-
-    `learning_loss` does not, nor does `MIPenalty`: a training has to bear a bad batch.
-    """
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        for name, value in (*zip("xy", args, strict=False), *kwargs.items()):
-            if name in ("x", "y") and not look_finite(value):
-                check_finite(name, value)
-        return super().__call__(*args, **kwargs)
-
-
-class ConditionalEstimator(Bound, ABC):
+class ConditionalEstimator(Estimator):
     """A bound that needs q(y|x), or the known p(y|x).
 
     Args:
@@ -54,10 +40,7 @@ class ConditionalEstimator(Bound, ABC):
             batch shape (n,). With a plain callable there is nothing to learn.
     """
 
-    bound: Side
-    condition: str
-    cost: str
-    reference: str
+    has_conditional = True
 
     def __init__(
         self,
@@ -71,16 +54,6 @@ class ConditionalEstimator(Bound, ABC):
         dims = dims_or_part(type(self).__name__, x_dim, y_dim, "conditional", conditional)
         self.conditional = conditional or Gaussian(*dims, hidden)
 
-    @abstractmethod
-    def forward(
-        self,
-        x: Shaped[Tensor, "n *x"],
-        y: Shaped[Tensor, "n *y"],
-        *,
-        group: dist.ProcessGroup | None = None,
-    ) -> Float[Tensor, ""]:
-        """The bound on a batch of samples, in nats."""
-
     def loglikeli(
         self,
         x: Shaped[Tensor, "n *x"],
@@ -90,7 +63,7 @@ class ConditionalEstimator(Bound, ABC):
     ) -> Float[Tensor, ""]:
         """Mean log-likelihood of the samples, 1/N Σ log q(y_i|x_i), in nats."""
         batch = check_pair(x, y, group)
-        return batch.mean(log_prob(*self._distribution(x, y)))
+        return batch.mean(log_prob(*self.distribution(x, y)))
 
     def learning_loss(
         self,
@@ -103,10 +76,10 @@ class ConditionalEstimator(Bound, ABC):
         batch = check_pair(x, y, group)
         if self.training and isinstance(self.conditional, Conditional):
             self.conditional.observe(x, y, batch)
-        loss = -batch.mean(log_prob(*self._distribution(x, y)))
+        loss = -batch.mean(log_prob(*self.distribution(x, y)))
         return loss if isinstance(self.conditional, nn.Module) else loss.detach()
 
-    def _distribution(self, x: Tensor, y: Tensor) -> tuple[Distribution, Tensor]:
+    def distribution(self, x: Tensor, y: Tensor) -> tuple[Distribution, Tensor]:
         """The conditional at x, and y in the shape of its events."""
         check_shapes(x, y)
         if isinstance(self.conditional, Conditional):
@@ -136,10 +109,13 @@ class CLUB(ConditionalEstimator):
         >>> nats = estimator(x, y)  # ... then measure, or minimise
     """
 
-    bound = "upper"
+    name = "club"
+    side = "upper"
     condition = "q is p(y|x), or nearer to p(x, y) than to p(x) p(y) (CLUB, Theorem 3.2)"
-    cost = "N for exponential families, else N^2"
-    reference = "Cheng et al. 2020, equations 13 and 15"
+    cost = "N D for exponential families, else N² D"
+    equation = "13, 15"
+    reference = "Cheng et al. 2020"
+    linear = True
 
     def __init__(
         self,
@@ -164,7 +140,7 @@ class CLUB(ConditionalEstimator):
         q = self.conditional
         if len(x) > PIECE and not x.is_cuda and isinstance(q, Gaussian) and type(q) is Gaussian:
             return self._in_pieces(q, x, y, group)
-        return functional.club(*self._distribution(x, y), negatives=self.negatives, group=group)
+        return functional.club(*self.distribution(x, y), negatives=self.negatives, group=group)
 
     def _in_pieces(
         self, q: Gaussian, x: Tensor, y: Tensor, group: dist.ProcessGroup | None
@@ -210,10 +186,13 @@ class CLUBSample(ConditionalEstimator):
         >>> nats = estimator(torch.randn(64, 3), torch.randn(64, 2))
     """
 
-    bound = "upper"
+    name = "club_sample"
+    side = "upper"
     condition = CLUB.condition
-    cost = "N"
-    reference = "Cheng et al. 2020, section 3.3"
+    cost = "k N D"
+    equation = "section 3.3"
+    reference = "Cheng et al. 2020"
+    linear = True
 
     def __init__(
         self,
@@ -249,7 +228,7 @@ class CLUBSample(ConditionalEstimator):
             index: negatives drawn already, for a value that can be repeated.
             group: processes whose batches are joined; the first one draws.
         """
-        p, y = self._distribution(x, y)
+        p, y = self.distribution(x, y)
         return functional.club_sample(
             p, y, k=self.k, draw=self.draw, generator=generator, index=index, group=group
         )
@@ -268,10 +247,12 @@ class L1Out(ConditionalEstimator):
         >>> nats = L1Out(3, 2, 16)(torch.randn(64, 3), torch.randn(64, 2))
     """
 
-    bound = "upper"
+    name = "l1out"
+    side = "upper"
     condition = "q is p(y|x), or nearer to it than its mean over x is to p(y) (CLUB, Theorem C.2)"
-    cost = "N^2"
-    reference = "Poole et al. 2019, section 2.5; Cheng et al. 2020, equations 7 and 9"
+    cost = "N² D"
+    equation = "7, 9"
+    reference = "Poole et al. 2019, section 2.5"
 
     def forward(
         self,
@@ -280,7 +261,7 @@ class L1Out(ConditionalEstimator):
         *,
         group: dist.ProcessGroup | None = None,
     ) -> Float[Tensor, ""]:
-        return functional.l1out(*self._distribution(x, y), group=group)
+        return functional.l1out(*self.distribution(x, y), group=group)
 
 
 class VUB(ConditionalEstimator):
@@ -301,10 +282,13 @@ class VUB(ConditionalEstimator):
         >>> nats = VUB(3, 2, 16)(torch.randn(64, 3), torch.randn(64, 2))
     """
 
-    bound = "upper"
+    name = "vub"
+    side = "upper"
     condition = "q is p(y|x), or nearer to it than r(y) is to p(y) (CLUB, Theorem C.1)"
-    cost = "N"
-    reference = "Alemi et al. 2017, equation 14; Cheng et al. 2020, equations 6 and 8"
+    cost = "N D"
+    equation = "6, 8"
+    reference = "Alemi et al. 2017, equation 14"
+    linear = True
 
     def __init__(
         self,
@@ -337,7 +321,7 @@ class VUB(ConditionalEstimator):
         if form == "kl":
             self.condition = "q is p(y|x), the conditional that y was drawn from"
             if isinstance(self.conditional, Conditional):
-                self.bound: Side = "neither"
+                self.side: Side = "neither"
 
     def forward(
         self,
@@ -346,7 +330,7 @@ class VUB(ConditionalEstimator):
         *,
         group: dist.ProcessGroup | None = None,
     ) -> Float[Tensor, ""]:
-        p, y = self._distribution(x, y)
+        p, y = self.distribution(x, y)
         if isinstance(self.marginal, Conditional):
             if self.form == "kl":
                 r = self.marginal(nothing(self.marginal, len(y)))
@@ -381,14 +365,17 @@ class BA(ConditionalEstimator):
             batch (of the frequencies, for labels): then it is no bound any more.
 
     Example:
-        >>> BA(3, 2, entropy=2.84).bound, BA(3, 2).bound
+        >>> BA(3, 2, entropy=2.84).side, BA(3, 2).side
         ('lower', 'neither')
     """
 
-    bound = "lower"
+    name = "ba"
+    side = "lower"
     condition = "always, if the entropy given is the true one"
-    cost = "N"
-    reference = "Barber and Agakov 2003; Cheng et al. 2020, equation 2"
+    cost = "N D"
+    equation = "2"
+    reference = "Barber and Agakov 2003"
+    linear = True
 
     def __init__(
         self,
@@ -407,7 +394,7 @@ class BA(ConditionalEstimator):
             )
         self.entropy = entropy
         if entropy is None:
-            self.bound: Side = "neither"
+            self.side: Side = "neither"
             self.condition = "the entropy is estimated"
 
     def forward(
@@ -417,7 +404,7 @@ class BA(ConditionalEstimator):
         *,
         group: dist.ProcessGroup | None = None,
     ) -> Float[Tensor, ""]:
-        return functional.ba(*self._distribution(x, y), entropy=self.entropy, group=group)
+        return functional.ba(*self.distribution(x, y), entropy=self.entropy, group=group)
 
 
 class DoE(ConditionalEstimator):
@@ -435,10 +422,12 @@ class DoE(ConditionalEstimator):
         >>> nats = DoE(3, 2, 16)(torch.randn(64, 3), torch.randn(64, 2))
     """
 
-    bound = "neither"
+    name = "doe"
+    side = "neither"
     condition = "a difference of two upper bounds"
-    cost = "N"
+    cost = "N D"
     reference = "McAllester and Stratos 2020, section 5"
+    linear = True
 
     def __init__(
         self,
@@ -465,7 +454,7 @@ class DoE(ConditionalEstimator):
     ) -> Float[Tensor, ""]:
         """The estimate on a batch of samples, in nats."""
         batch = check_pair(x, y, group)
-        p, y = self._distribution(x, y)
+        p, y = self.distribution(x, y)
         return bounds.doe(log_prob(p, y), log_marginal(self.marginal, y), batch)
 
     def learning_loss(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -13,18 +13,19 @@ from torch import Tensor, nn
 
 from mibounds import bounds
 from mibounds.bounds.from_critics import LIMIT, check_limit
-from mibounds.critics import ConcatCritic, Critic, score_pairs
-from mibounds.distributed import Batch
-from mibounds.estimators.from_conditionals import Bound, Side
-from mibounds.nn import MLP, Hidden, Standardizer, dims_or_part
-from mibounds.pairs import Negatives, Pairs, check_negatives
-from mibounds.samples import check_pair, check_real
+from mibounds.critics import ConcatCritic, Critic
+from mibounds.critics.base import score_pairs
+from mibounds.estimators.base import Estimator, dims_or_part
+from mibounds.networks import MLP, Hidden, Standardizer
+from mibounds.samples.batches import Batch
+from mibounds.samples.checks import check_pair, check_real
+from mibounds.samples.pairs import Negatives, Pairs, check_negatives
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Shaped
 
 
-class CriticEstimator(Bound, ABC):
+class CriticEstimator(Estimator):
     """A bound that needs a critic f(x, y).
 
     Args:
@@ -36,10 +37,7 @@ class CriticEstimator(Bound, ABC):
             keeps them, which caps the value at log N (not that of SMILE; InfoNCE is always "all").
     """
 
-    bound: Side
-    condition: str
-    cost: str
-    reference: str
+    has_conditional = False
 
     def __init__(
         self,
@@ -63,7 +61,7 @@ class CriticEstimator(Bound, ABC):
         group: dist.ProcessGroup | None = None,
     ) -> Float[Tensor, ""]:
         """The bound on a batch of samples, in nats."""
-        return self._value(self._scores(x, y, group), x, y)
+        return self.from_scores(self.scores(x, y, group), x, y)
 
     def learning_loss(
         self,
@@ -73,11 +71,11 @@ class CriticEstimator(Bound, ABC):
         group: dist.ProcessGroup | None = None,
     ) -> Float[Tensor, ""]:
         """What to minimise to fit the critic: minus the bound, unless said otherwise."""
-        self._observe(x, y, group)
+        self.observe(x, y, group)
         return -self.forward(x, y, group=group)
 
     @abstractmethod
-    def _value(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
+    def from_scores(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
         """The bound from the scores of all pairs."""
 
     def compile(self, *args: object, **kwargs: object) -> None:
@@ -85,13 +83,19 @@ class CriticEstimator(Bound, ABC):
         if isinstance(self.critic, nn.Module):
             self.critic.compile(*args, **kwargs)
 
-    def _observe(self, x: Tensor, y: Tensor, group: dist.ProcessGroup | None) -> None:
+    def observe(self, x: Tensor, y: Tensor, group: dist.ProcessGroup | None) -> None:
         """Let the learnable parts see the scale of the data, while training."""
         batch = check_pair(x, y, group)
         if self.training and isinstance(self.critic, Critic):
             self.critic.observe(x, y, batch)
 
-    def _scores(self, x: Tensor, y: Tensor, group: dist.ProcessGroup | None) -> Pairs:
+    def scores(
+        self,
+        x: Shaped[Tensor, "n *x"],
+        y: Shaped[Tensor, "n *y"],
+        group: dist.ProcessGroup | None = None,
+    ) -> Pairs:
+        """Scores of all pairs, [i, j] = f(x_i, y_j), as `from_scores` takes them."""
         return score_pairs(self.critic, x, y, check_pair(x, y, group))
 
 
@@ -102,12 +106,15 @@ class DV(CriticEstimator):
         >>> nats = DV(3, 2, 16)(torch.randn(64, 3), torch.randn(64, 2))
     """
 
-    bound = "lower"
+    name = "dv"
+    side = "lower"
     condition = 'negatives="all", or many: the logarithm of a sample mean is biased upwards'
-    cost = "N^2"
-    reference = "Donsker and Varadhan 1983; Cheng et al. 2020, equation 3"
+    cost = "N² H"
+    equation = "3"
+    reference = "Donsker and Varadhan 1983"
+    exploding = True
 
-    def _value(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
+    def from_scores(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
         return bounds.dv(scores, self.negatives)
 
 
@@ -126,10 +133,13 @@ class MINE(CriticEstimator):
         >>> nats = MINE(3, 2, 16)(torch.randn(64, 3), torch.randn(64, 2))
     """
 
-    bound = "lower"
+    name = "mine"
+    side = "lower"
     condition = DV.condition
-    cost = "N^2"
+    cost = "N² H"
+    equation = "3"
     reference = "Belghazi et al. 2018, equation 12 and section 3.2"
+    exploding = True
     log_average: Tensor
 
     def __init__(
@@ -148,7 +158,7 @@ class MINE(CriticEstimator):
         self.rate = rate
         self.register_buffer("log_average", torch.tensor(-math.inf))
 
-    def _value(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
+    def from_scores(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
         return bounds.dv(scores, self.negatives)
 
     def learning_loss(
@@ -159,8 +169,8 @@ class MINE(CriticEstimator):
         group: dist.ProcessGroup | None = None,
     ) -> Float[Tensor, ""]:
         """Minus the bound, with the gradient of the moving average; moves that average."""
-        self._observe(x, y, group)
-        scores = self._scores(x, y, group)
+        self.observe(x, y, group)
+        scores = self.scores(x, y, group)
         value, log_average = bounds.mine(scores, self.log_average, self.rate, self.negatives)
         if self.training:  # one bad batch must not spoil the average
             old = self.log_average.to(log_average.dtype)
@@ -183,10 +193,13 @@ class NWJ(CriticEstimator):
         >>> nats = NWJ(3, 2, 16, limit=3.0)(torch.randn(64, 3), torch.randn(64, 2))
     """
 
-    bound = "lower"
+    name = "nwj"
+    side = "lower"
     condition = "always"
-    cost = "N^2"
-    reference = "Nguyen, Wainwright and Jordan 2010; Cheng et al. 2020, equation 4"
+    cost = "N² H"
+    equation = "4"
+    reference = "Nguyen, Wainwright and Jordan 2010"
+    exploding = True
 
     def __init__(
         self,
@@ -202,7 +215,7 @@ class NWJ(CriticEstimator):
         check_limit(limit)
         self.limit = limit
 
-    def _value(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
+    def from_scores(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
         return bounds.nwj(scores, self.negatives, self.limit)
 
 
@@ -219,10 +232,12 @@ class InfoNCE(CriticEstimator):
         >>> nats = InfoNCE(3, 2, 16)(torch.randn(64, 3), torch.randn(64, 2))
     """
 
-    bound = "lower"
+    name = "infonce"
+    side = "lower"
     condition = "always, and never above log N"
-    cost = "N^2"
-    reference = "van den Oord et al. 2018; Cheng et al. 2020, equation 5"
+    cost = "N² H"
+    equation = "5"
+    reference = "van den Oord et al. 2018"
 
     def __init__(
         self,
@@ -234,7 +249,7 @@ class InfoNCE(CriticEstimator):
     ):
         super().__init__(x_dim, y_dim, hidden, critic=critic, negatives="all")
 
-    def _value(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
+    def from_scores(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
         return bounds.infonce(scores)
 
 
@@ -256,10 +271,12 @@ class TUBA(CriticEstimator):
         >>> nats = TUBA(3, 2, 16, alpha=0.5)(torch.randn(64, 3), torch.randn(64, 2))
     """
 
-    bound = "lower"
+    name = "tuba"
+    side = "lower"
     condition = "always"
-    cost = "N^2"
+    cost = "N² H"
     reference = "Poole et al. 2019, sections 2.2 and 2.4"
+    exploding = True
 
     def __init__(
         self,
@@ -287,7 +304,7 @@ class TUBA(CriticEstimator):
             log_baseline = _Baseline(self.critic.y_dim, hidden)
         self.log_baseline = log_baseline
 
-    def _value(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
+    def from_scores(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
         if self.log_baseline is None:
             log_baseline = torch.zeros_like(scores.diagonal)
         else:
@@ -297,8 +314,8 @@ class TUBA(CriticEstimator):
             return bounds.tuba_interpolated(scores, log_baseline, self.alpha)
         return bounds.tuba(scores, log_baseline, self.negatives)
 
-    def _observe(self, x: Tensor, y: Tensor, group: dist.ProcessGroup | None) -> None:
-        super()._observe(x, y, group)
+    def observe(self, x: Tensor, y: Tensor, group: dist.ProcessGroup | None) -> None:
+        super().observe(x, y, group)
         if self.training and isinstance(self.log_baseline, _Baseline):
             self.log_baseline.observe(y, check_pair(x, y, group))
 
@@ -332,12 +349,13 @@ class JS(CriticEstimator):
         >>> nats = JS(3, 2, 16)(torch.randn(64, 3), torch.randn(64, 2))
     """
 
-    bound = "lower"
+    name = "js"
+    side = "lower"
     condition = "always"
-    cost = "N^2"
+    cost = "N² H"
     reference = "Nowozin et al. 2016, table 6; Hjelm et al. 2019, equation 4"
 
-    def _value(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
+    def from_scores(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
         nothing = scores.diagonal.new_zeros(scores.batch.size)
         return bounds.tuba(scores, nothing, self.negatives)  # with baseline 1: NWJ of 1 + f
 
@@ -349,8 +367,8 @@ class JS(CriticEstimator):
         group: dist.ProcessGroup | None = None,
     ) -> Float[Tensor, ""]:
         """Minus the Jensen-Shannon objective, which is not the value."""
-        self._observe(x, y, group)
-        return -bounds.js(self._scores(x, y, group), self.negatives)
+        self.observe(x, y, group)
+        return -bounds.js(self.scores(x, y, group), self.negatives)
 
 
 class SMILE(CriticEstimator):
@@ -370,9 +388,10 @@ class SMILE(CriticEstimator):
         >>> nats = SMILE(3, 2, 16)(torch.randn(64, 3), torch.randn(64, 2))
     """
 
-    bound = "neither"
+    name = "smile"
+    side = "neither"
     condition = "clipping makes the partition function too small or too large"
-    cost = "N^2"
+    cost = "N² H"
     reference = "Song and Ermon 2020, section 5"
 
     def __init__(
@@ -392,7 +411,7 @@ class SMILE(CriticEstimator):
             )
         self.clip = clip
 
-    def _value(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
+    def from_scores(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
         return bounds.smile(scores, self.clip, self.negatives)
 
     learning_loss = JS.learning_loss
@@ -414,10 +433,12 @@ class FLO(CriticEstimator):
         >>> nats = FLO(3, 2, 16)(torch.randn(64, 3), torch.randn(64, 2))
     """
 
-    bound = "lower"
+    name = "flo"
+    side = "lower"
     condition = "always"
-    cost = "N^2"
+    cost = "N² H"
     reference = "Guo et al. 2022, section 3"
+    exploding = True
 
     def __init__(
         self,
@@ -434,15 +455,15 @@ class FLO(CriticEstimator):
             potential = ConcatCritic(self.critic.x_dim, self.critic.y_dim, hidden)
         self.potential = potential
 
-    def _value(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
+    def from_scores(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
         if self.potential is None:
             u = -scores.diagonal
         else:
             u = _vector("potential", self.potential(x, y), len(x))
         return bounds.flo(scores, u, self.negatives)
 
-    def _observe(self, x: Tensor, y: Tensor, group: dist.ProcessGroup | None) -> None:
-        super()._observe(x, y, group)
+    def observe(self, x: Tensor, y: Tensor, group: dist.ProcessGroup | None) -> None:
+        super().observe(x, y, group)
         if self.training and isinstance(self.potential, Critic):
             self.potential.observe(x, y, check_pair(x, y, group))
 

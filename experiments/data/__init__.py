@@ -1,0 +1,27 @@
+"""Real samples: images with labels, checked, cached, and with a word on where they come from.
+
+    mnist = load("mnist", "train")  # images (60000, 28, 28) uint8, labels (60000,) int64
+    mnist.origin                    # to stand beside any result
+
+`DATASETS` names them and says whose they are; ``python -m experiments data`` lists, fetches and
+checks them.
+"""
+
+from __future__ import annotations
+
+from experiments.data.blends import blend
+from experiments.data.interfaces import Dataset, Images, Unavailable
+from experiments.data.loaders import load
+from experiments.data.reductions import reduce_by_means, reduce_by_picking
+from experiments.data.sources import DATASETS
+
+__all__ = [
+    "DATASETS",
+    "Dataset",
+    "Images",
+    "Unavailable",
+    "blend",
+    "load",
+    "reduce_by_means",
+    "reduce_by_picking",
+]

@@ -1,0 +1,199 @@
+"""The cache: one NPZ file a data set, whole or not there, which is read in a moment.
+
+Nothing in it can be executed (pickling is off), and the zip format keeps a checksum of every array,
+which is looked at whenever one is read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from experiments.data.interfaces import Images, Split, Unavailable
+from mibounds.files import UNREADABLE, replacing
+
+__all__ = [
+    "Damaged",
+    "Entry",
+    "find_cache",
+    "list_splits",
+    "read_entry",
+    "read_images",
+    "write_cache",
+]
+
+VERSION = 1
+
+
+class Damaged(Exception):
+    """A cache file that cannot be read, and why."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is known of a cached data set without reading its images.
+
+    Attributes:
+        origin: where it comes from.
+        source: the folder that it was read from; "" if it was fetched.
+        digests: of each split that it has.
+
+    Example:
+        >>> Entry("canonical files (IDX)", "", {"train": "c41b..."}).source
+        ''
+    """
+
+    origin: str
+    source: str
+    digests: Mapping[str, str]
+
+
+def list_splits(entry: Entry) -> list[Split]:
+    """The splits that a cached data set has.
+
+    Example:
+        >>> list_splits(Entry("canonical files (IDX)", "", {"test": "f514..."}))
+        ['test']
+    """
+    known: tuple[Split, ...] = ("train", "test")
+    return [split for split in known if split in entry.digests]
+
+
+def find_cache(cache: str | os.PathLike[str] | None = None) -> Path:
+    """The folder of the cache, which need not exist.
+
+    Args:
+        cache: the folder; if left out, that of the environment variable MIBOUNDS_CACHE, else the
+            one for caches of this platform.
+
+    Example:
+        >>> find_cache("folder").name
+        'folder'
+    """
+    chosen = cache or os.environ.get("MIBOUNDS_CACHE")
+    if chosen:
+        return Path(chosen).expanduser()
+    try:
+        import pooch
+    except ImportError:
+        raise ImportError(
+            "the folder for caches is found by pooch; install it with: pip install "
+            "'mibounds[data]', or name one in MIBOUNDS_CACHE"
+        ) from None
+    return Path(pooch.os_cache("mibounds"))
+
+
+def write_cache(path: Path, images: Mapping[str, Images], source: str) -> None:
+    """Write a data set to its cache file, whole or not at all.
+
+    Args:
+        path: the file; its folder is made.
+        images: by split.
+        source: the folder that they were read from; "" if they were fetched.
+
+    Raises:
+        Unavailable: if it cannot be written.
+
+    Example:
+        >>> path = getfixture("tmp_path") / "usps.npz"
+        >>> some = Images(np.zeros((1, 16, 16), np.uint8), np.array([3]), "made up")
+        >>> write_cache(path, {"test": some}, "")
+        >>> read_entry(path).origin, read_images(path, "test").labels
+        ('made up', array([3]))
+    """
+    about = {
+        "version": VERSION,
+        "source": source,
+        "digests": {split: each.digest for split, each in images.items()},
+    }
+    arrays = {
+        "about": np.array(json.dumps(about)),
+        "origin": np.array(_join({split: each.origin for split, each in images.items()})),
+    }
+    for split, each in images.items():
+        arrays |= {f"images_{split}": each.images, f"labels_{split}": each.labels}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary:
+            np.savez(temporary, **arrays)  # pyright: ignore[reportArgumentType]
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise Unavailable(
+            f"{path} could not be written: {reason}; make room, or choose another folder with "
+            "--cache or MIBOUNDS_CACHE."
+        ) from error
+
+
+def _join(origins: Mapping[str, str]) -> str:
+    """One sentence, if the splits agree."""
+    if len(set(origins.values())) == 1:
+        return next(iter(origins.values()))
+    return "; ".join(f"{split}: {origin}" for split, origin in origins.items())
+
+
+def read_entry(path: Path) -> Entry:
+    """What a cache file says of itself.
+
+    Raises:
+        Damaged: if it cannot be read.
+
+    Example:
+        >>> path = getfixture("tmp_path") / "usps.npz"
+        >>> _ = path.write_bytes(b"...")
+        >>> read_entry(path)
+        Traceback (most recent call last):
+        ...
+        experiments.data.caches.Damaged: ...
+    """
+    arrays = _read(path, ("about", "origin"))
+    try:
+        about = json.loads(str(arrays["about"]))
+        if about["version"] != VERSION:
+            raise Damaged(f"of version {about['version']}, where {VERSION} is in use")
+        return Entry(str(arrays["origin"]), str(about["source"]), dict(about["digests"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise Damaged(f"not a cache: {error}") from None
+
+
+def read_images(path: Path, split: Split) -> Images:
+    """A split from a cache file that has it.
+
+    Raises:
+        Damaged: if it cannot be read.
+
+    Example:
+        >>> path = getfixture("tmp_path") / "usps.npz"
+        >>> np.savez(path, origin=np.array("made up"))
+        >>> read_images(path, "test")
+        Traceback (most recent call last):
+        ...
+        experiments.data.caches.Damaged: ...images_test...
+    """
+    arrays = _read(path, (f"images_{split}", f"labels_{split}", "origin"))
+    images, labels, origin = arrays.values()
+    if images.dtype != np.uint8 or labels.dtype != np.int64 or len(images) != len(labels):
+        raise Damaged("arrays of the wrong type or length")
+    return Images(images, labels, str(origin))
+
+
+def _read(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in names}
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileNotFoundError(
+            f"there is no file {str(path)!r}; make it with: "
+            f"python -m experiments data get {path.stem}"
+        ) from None
+    except PermissionError as error:
+        raise Unavailable(
+            f"{path} cannot be read: {error.strerror}; change its permissions, or choose another "
+            "folder with --cache or MIBOUNDS_CACHE."
+        ) from None
+    except UNREADABLE as error:
+        raise Damaged(str(error).strip("'\"").strip() or type(error).__name__) from None

@@ -1,0 +1,218 @@
+"""What an experiment is: cells to compute, rows that they give, and a picture of them.
+
+    Config -> cells (mode, task, method, seed) -> rows -> summary, table, figures
+
+One frozen dataclass is the paper's defaults, the flags of the command line and the record beside
+the numbers. The fields of `Config` itself select cells, so that ``--seeds 20`` after ``--seeds 10``
+computes ten more; those that a subclass adds are settings, on which the numbers depend.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
+
+from experiments.summaries import Paper, Row, Summary
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Mode = Literal["both", "as-published", "correct", "recipe"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """What to compute of an experiment, and where; a subclass adds the settings.
+
+    Attributes:
+        mode: as-published with the errors of the authors' code, correct by the equations, recipe
+            with additions beyond the paper, where there is one; both for all of them.
+        tasks: some of the tasks; all if left out.
+        methods: some of the methods; all if left out.
+        seeds: number of seeds, which are 0, 1, 2, ...
+        device: cpu, cuda, or auto for a GPU where there is one.
+        checkpoints: folder for the states of long cells in flight, which go on from there; beside
+            the results if left out, and gone when they are finished.
+
+    Example:
+        >>> Config(seeds=3).settings_of(Cell("correct", "gaussian", "club", 0))
+        {}
+    """
+
+    mode: Mode = "both"
+    tasks: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ()
+    seeds: int = 10
+    device: str = "auto"
+    checkpoints: str = ""
+
+    def settings_of(self, cell: Cell) -> dict[str, Any]:
+        """All on which the numbers of a cell depend, in types that JSON knows."""
+        chosen = {f.name for f in dataclasses.fields(Config)}
+        own = [f.name for f in dataclasses.fields(self) if f.name not in chosen]
+        return json.loads(json.dumps({name: getattr(self, name) for name in own}))
+
+
+def digest(settings: Mapping[str, Any]) -> str:
+    """A short name for settings, the same for equal ones.
+
+    Example:
+        >>> digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1})
+        True
+    """
+    text = json.dumps(settings, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The smallest thing that is computed, kept and skipped.
+
+    Args:
+        mode: "as-published", "correct" or "recipe".
+        task: what it is computed on; the tasks of its rows may be finer (levels of it).
+        method: name in the registry.
+        seed: of all that is random in it.
+
+    Example:
+        >>> Cell("correct", "gaussian", "club", 3).name
+        'correct_gaussian_club_3'
+    """
+
+    mode: str
+    task: str
+    method: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Fit for a file."""
+        return f"{self.mode}_{self.task}_{self.method}_{self.seed}"
+
+
+@dataclass(frozen=True)
+class Record:
+    """A finished cell: its rows, and all that one needs to make them again.
+
+    Args:
+        cell: which.
+        config: the settings.
+        rows: what it gave.
+        seconds: time that it took; its share, where several cells were computed at once.
+        command: the command that computed it.
+        versions: of the packages that the numbers depend on, and the device.
+
+    Example:
+        >>> rows = ({"task": "gaussian-2", "metric": "mse", "value": 0.5},)
+        >>> record = Record(Cell("correct", "gaussian", "club", 3), {}, rows, 1.5, "", {})
+        >>> Record.from_json(record.to_json()) == record
+        True
+    """
+
+    cell: Cell
+    config: dict[str, Any]
+    rows: tuple[Row, ...]
+    seconds: float
+    command: str
+    versions: dict[str, str]
+
+    def to_json(self) -> str:
+        """One line; what is no finite number becomes null."""
+        return json.dumps(_finite(dataclasses.asdict(self)), allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Record:
+        """The record of such a line; a ValueError if it is none."""
+        value = json.loads(text)
+        try:
+            value["cell"] = Cell(**value["cell"])
+            value["rows"] = tuple(value["rows"])
+            record = cls(**value)
+            whole = all({"task", "metric", "value"} <= row.keys() for row in record.rows)
+            if not re.fullmatch(r"[\w.+-]+", record.cell.name) or record.cell.name[0] == ".":
+                raise ValueError(
+                    f"Expected the name of a cell but got {record.cell.name!r}; remove the line."
+                )
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"Expected the record of a cell but got {error!r}; "
+                "pass a line that to_json has written."
+            ) from None
+        if not whole or not record.rows:
+            raise ValueError(
+                "Expected rows with task, metric and value but got others; "
+                "pass a line that to_json has written."
+            )
+        return record
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(v) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+C = TypeVar("C", bound=Config)
+
+
+class Experiment(ABC, Generic[C]):
+    """A figure or table of the paper: one class, and one line in `EXPERIMENTS`.
+
+    Attributes:
+        config: class of the Config; its defaults are the paper's.
+        makes: what comes out of it, for the list of experiments.
+        costs: what it takes, likewise.
+        quick: fields of the Config for a run of seconds.
+        paper: published numbers by task, method and metric.
+        notes: Markdown below the tables: what differs from the paper, and why.
+        alone: whether cells are computed one after the other, as where time is measured.
+    """
+
+    config: type[C]
+    makes: ClassVar[str]
+    costs: ClassVar[str]
+    quick: ClassVar[Mapping[str, Any]]
+    paper: ClassVar[Paper] = {}
+    notes: ClassVar[str] = ""
+    alone: ClassVar[bool] = False
+
+    @abstractmethod
+    def cells(self, config: C) -> list[Cell]:
+        """All cells of all modes, tasks and methods, seeds 0 ... config.seeds - 1.
+
+        The runner leaves out those that the other fields of `Config` do not select.
+        """
+
+    @abstractmethod
+    def run(self, config: C, cells: Sequence[Cell]) -> list[list[Row]]:
+        """Compute the cells of one group.
+
+        Runs in a process of its own, perhaps on another machine: it may depend on its arguments
+        alone, and seeds all that is random by ``cell.seed``.
+
+        Returns:
+            The rows of each cell, each with task, metric and value at least.
+        """
+
+    def groups(self, config: C, cells: Sequence[Cell]) -> list[list[Cell]]:
+        """Which cells to compute at once, as far as the numbers do not depend on it."""
+        return [[cell] for cell in cells]
+
+    def tables(self, config: C, records: Sequence[Record]) -> str:
+        """Further tables in Markdown, from what is finished."""
+        return ""
+
+    @abstractmethod
+    def draw(
+        self, config: C, records: Sequence[Record], summary: Sequence[Summary]
+    ) -> dict[str, Figure]:
+        """Figures by name, from what is finished."""

@@ -1,0 +1,320 @@
+"""Runs the cells of an experiment and writes what comes of them.
+
+Each finished cell is on disk at once, so that a second start goes on where the first one ended: a
+process that is killed loses the cells in flight and nothing else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from experiments.interfaces import Cell, Config, Experiment, Record
+from experiments.records import Records
+from experiments.states import remove_states
+from experiments.summaries import Summary, summarise, tabulate
+from experiments.workers import Outcome, compute, set_queues
+from mibounds.files import replacing
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Progress = Callable[[float, str], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run an experiment; nothing here changes a number.
+
+    Attributes:
+        quick: a small version that takes seconds, of the fields that are left at their defaults.
+        out: folder for the folder of the experiment; "results", or "out" for a quick run.
+        jobs: how many processes compute; 0 for one a core, or one in all where there is a GPU.
+        backend: loky for the cores of this machine, dask or ray for a cluster that is running.
+        scheduler: address of the cluster, as tcp://host:8786.
+        shard: i/n for the i-th of n parts of the cells, as the jobs of an array are numbered from
+            1 to n; the tables are then made by the same command without --shard.
+
+    Example:
+        >>> Options(shard="2/4").part
+        (2, 4)
+    """
+
+    quick: bool = False
+    out: str = ""
+    jobs: int = 0
+    backend: Literal["loky", "dask", "ray"] = "loky"
+    scheduler: str = ""
+    shard: str = ""
+
+    @property
+    def part(self) -> tuple[int, int]:
+        """Which of how many parts."""
+        found = re.fullmatch(r"(\d+)/(\d+)", self.shard or "1/1")
+        i, n = map(int, found.groups()) if found else (0, 0)
+        if not 1 <= i <= n:
+            raise ValueError(
+                f"Expected --shard i/n with 1 <= i <= n but got {self.shard!r}; "
+                "the second of four parts is --shard 2/4."
+            )
+        return i, n
+
+
+class Failed(Exception):
+    """Cells that could not be computed; all others are finished and kept."""
+
+
+def reproduce(
+    name: str,
+    experiment: Experiment[Any],
+    config: Config,
+    options: Options,
+    progress: Progress | None = None,
+    say: Callable[[str], None] = print,
+) -> str:
+    """Compute the cells that are not finished, and write tables and figures of all that are.
+
+    Args:
+        name: of the experiment, and of its folder.
+        experiment: what to run.
+        config: what to compute.
+        options: how.
+        progress: called with the share that is done and a word about it.
+        say: told, in a line, what is worth knowing on the way.
+
+    Returns:
+        The tables, in Markdown; "" for a part of an array.
+
+    Raises:
+        Failed: if a cell could not be computed.
+
+    Example:
+        >>> from experiments import EXPERIMENTS
+        >>> experiment = EXPERIMENTS["estimation-quality"]
+        >>> config = experiment.config(methods=("clubb",))
+        >>> reproduce("estimation-quality", experiment, config, Options())
+        Traceback (most recent call last):
+        ...
+        ValueError: Expected --methods among ... but got 'clubb'; ...
+    """
+    part, parts = options.part
+    if options.quick:
+        config = _quick(experiment, config)
+    wanted = _select(experiment, config)
+    set_queues(options.jobs)
+    folder = _folder(name, options)
+    records = Records(folder, say)
+    done = records.read(config)
+    groups = [
+        [cell for cell in group if cell not in done]
+        for group in experiment.groups(config, wanted)[part - 1 :: parts]
+    ]
+    groups = [group for group in groups if group]
+    command = write_command(name, experiment, config, options.quick)
+    failures = []
+    states = _states(config, folder)
+    kept = dataclasses.replace(config, checkpoints=str(states))
+    outcomes = compute(experiment, kept, groups, options.backend, options.scheduler, options.jobs)
+    for outcome in _follow(outcomes, groups, progress):
+        if outcome.error:
+            failures.append(outcome.error)
+            say(f"{', '.join(cell.name for cell in outcome.cells)} failed: {outcome.error}")
+            continue
+        for cell, rows in zip(outcome.cells, outcome.rows, strict=True):
+            told = tuple(rows), outcome.seconds, command, outcome.versions
+            records.write(Record(cell, config.settings_of(cell), *told))
+    text = ""
+    if not options.shard:
+        if not failures:
+            records.join(experiment.cells(config))
+            remove_states(states)
+        text = _publish(name, experiment, config, records, command)
+    if failures:
+        raise Failed(
+            f"{len(failures)} of {len(groups)} groups of cells failed, the first with "
+            f"{failures[0]}; the same command tries them again, and says where with "
+            "MIBOUNDS_TRACEBACK=1"
+        )
+    return text
+
+
+def _quick(experiment: Experiment[Any], config: Config) -> Config:
+    """The small version, in the fields that were left at their defaults."""
+    defaults = experiment.config()
+    left = {k: v for k, v in experiment.quick.items() if getattr(config, k) == getattr(defaults, k)}
+    return dataclasses.replace(config, **left)
+
+
+def _select(experiment: Experiment[Any], config: Config) -> list[Cell]:
+    """The cells that the config asks for."""
+    if config.seeds < 1:
+        raise ValueError(
+            f"Expected --seeds of at least 1 but got {config.seeds}; give --seeds 1 for one."
+        )
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", config.device):
+        raise ValueError(
+            f"Expected --device to be auto, cpu, cuda or cuda:1 but got {config.device!r}; "
+            "leave it out for a GPU where there is one."
+        )
+    cells = experiment.cells(config)
+    for flag, asked, known in (
+        ("--tasks", config.tasks, [cell.task for cell in cells]),
+        ("--methods", config.methods, [cell.method for cell in cells]),
+    ):
+        names = list(dict.fromkeys(known))
+        for each in asked:
+            if each not in names:
+                raise ValueError(
+                    f"Expected {flag} among {', '.join(names)} but got {each!r}; "
+                    f"leave {flag} out for all of them."
+                )
+    chosen = [
+        cell
+        for cell in cells
+        if config.mode in ("both", cell.mode)
+        and (not config.tasks or cell.task in config.tasks)
+        and (not config.methods or cell.method in config.methods)
+    ]
+    if not chosen:
+        raise ValueError(
+            f"Expected a choice of mode, tasks and methods that has cells but got --mode "
+            f"{config.mode} with {', '.join((*config.tasks, *config.methods)) or 'all'}; "
+            "leave one of them out."
+        )
+    return chosen
+
+
+def _folder(name: str, options: Options) -> Path:
+    folder = Path(options.out or ("out" if options.quick else "results")) / name
+    for path in (folder, *folder.parents):
+        if path.exists():
+            if not path.is_dir():
+                raise ValueError(
+                    f"Expected a folder for --out but {str(path)!r} is a file; name another one."
+                )
+            break
+    return folder
+
+
+def _states(config: Config, folder: Path) -> Path:
+    """A folder of its own for the states of these results, whatever else --checkpoints holds."""
+    if not config.checkpoints:
+        return (folder / "checkpoints").absolute()
+    whose = hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:8]
+    return (Path(config.checkpoints) / f"{folder.name}-states-{whose}").absolute()
+
+
+def write_command(
+    name: str, experiment: Experiment[Any], config: Config, quick: bool = False
+) -> str:
+    """The command that makes the numbers of a config, with the flags that it takes.
+
+    Example:
+        >>> from experiments import EXPERIMENTS
+        >>> experiment = EXPERIMENTS["estimation-quality"]
+        >>> write_command("estimation-quality", experiment, experiment.config(seeds=3))
+        'python -m experiments estimation-quality --seeds 3'
+    """
+    words = ["python", "-m", "experiments", name, *(["--quick"] if quick else [])]
+    usual = experiment.config()
+    if quick:
+        usual = _quick(experiment, usual)
+    for each in dataclasses.fields(config):
+        value = getattr(config, each.name)
+        if value != getattr(usual, each.name):
+            flag = f"--{each.name.replace('_', '-')}"
+            values = [] if value is True else value if isinstance(value, tuple) else [value]
+            words += [flag, *map(str, values)]
+    return shlex.join(words)
+
+
+def _follow(
+    outcomes: Iterable[Outcome], groups: Sequence[Sequence[Cell]], progress: Progress | None
+) -> Iterator[Outcome]:
+    """Tell the progress over the cells."""
+    total, done = sum(map(len, groups)), 0
+    if progress and total:
+        progress(0.0, f"0 of {total} cells")
+    for outcome in outcomes:
+        yield outcome
+        done += len(outcome.cells)
+        if progress:
+            progress(done / total, f"{done} of {total} cells")
+
+
+# --- results -------------------------------------------------------------------------------------
+
+
+def _publish(
+    name: str, experiment: Experiment[Any], config: Config, records: Records, command: str
+) -> str:
+    """Write the summary, the table and the figures of all that is finished."""
+    done = records.read(config)
+    cells = experiment.cells(config)
+    finished = [done[cell] for cell in cells if cell in done]
+    if not finished:
+        return ""
+    values = [(r.cell.mode, r.cell.method, r.cell.seed, r.rows) for r in finished]
+    summary = summarise(values, experiment.paper)
+    more = experiment.tables(config, finished)
+    text = _describe(name, experiment, finished, len(cells), summary, more, command)
+    _write(records.folder / "summary.json", _dump(summary))
+    _write(records.folder / "table.md", text)
+    for stem, figure in experiment.draw(config, finished, summary).items():
+        _save(figure, records.folder / stem)
+    return text
+
+
+def _save(figure: Figure, path: Path) -> None:
+    """As PNG and as SVG, the same bytes for the same figure."""
+    from matplotlib import rc_context
+
+    with replacing(path.with_name(f"{path.name}.png")) as temporary:
+        figure.savefig(temporary, dpi=150)
+    with (
+        rc_context({"svg.hashsalt": path.name}),
+        replacing(path.with_name(f"{path.name}.svg")) as temporary,
+    ):
+        figure.savefig(temporary, metadata={"Date": None})
+
+
+def _dump(summary: Sequence[Summary]) -> str:
+    lines = [json.dumps(dataclasses.asdict(each)) for each in summary]
+    return "[\n" + ",\n".join(lines) + "\n]\n"
+
+
+def _describe(
+    name: str,
+    experiment: Experiment[Any],
+    finished: Sequence[Record],
+    cells: int,
+    summary: Sequence[Summary],
+    more: str,
+    command: str,
+) -> str:
+    versions = sorted({json.dumps(record.versions, sort_keys=True) for record in finished})
+    hours = sum(record.seconds for record in finished)
+    lines = [f"# {name}", "", f"{experiment.makes}.", "", f"    {command}", ""]
+    lines += [f"{len(finished)} of {cells} cells, {hours:.0f} s of computing, by"]
+    for text in versions:
+        lines += [", ".join(f"{key} {value}" for key, value in json.loads(text).items())]
+    lines += ["", "Mean ± standard deviation over seeds, and the paper's value in brackets.", ""]
+    lines += [tabulate(summary)]
+    if more:
+        lines += ["", more]
+    if experiment.notes:
+        lines += ["", experiment.notes.strip()]
+    return "\n".join(lines) + "\n"
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")

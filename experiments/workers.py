@@ -1,0 +1,271 @@
+"""Where cells are computed: on the cores of this machine, or on a cluster that is up already.
+
+Through joblib, whose backends do the rest. What computes a group of cells sends its rows back and
+writes nothing, so that it needs no disk in common with the process that asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from experiments.interfaces import Cell, Config, Experiment
+from experiments.summaries import Row
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a group of cells.
+
+    Args:
+        cells: the group.
+        rows: of each cell; none if it failed.
+        seconds: its time, in equal shares.
+        versions: of the packages there, and the device.
+        error: why it failed, "" if it did not.
+
+    Example:
+        >>> Outcome((Cell("correct", "gaussian", "club", 0),), error="OverflowError: ...").rows
+        ()
+    """
+
+    cells: tuple[Cell, ...]
+    rows: tuple[list[Row], ...] = ()
+    seconds: float = 0.0
+    versions: dict[str, str] = field(default_factory=dict)
+    error: str = ""
+
+
+WAIT = 30  # seconds for the first worker of a cluster
+_ONE = threading.Lock()  # torch's random numbers and settings belong to the process
+
+
+def _work(experiment: Experiment[Any], config: Config, cells: Sequence[Cell]) -> Outcome:
+    """Compute a group of cells, wherever this runs. Gives errors back, which every backend can."""
+    import torch
+
+    with _ONE:
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # small tensors, and the same sums on every machine
+        start = time.perf_counter()
+        try:
+            rows = experiment.run(config, cells)
+            if len(rows) != len(cells):
+                raise ValueError(
+                    f"Expected rows for each of {len(cells)} cells but got {len(rows)}; "
+                    "return one list a cell from the experiment's run."
+                )
+        except Exception as error:
+            if os.environ.get("MIBOUNDS_TRACEBACK"):
+                traceback.print_exc()
+            return Outcome(tuple(cells), error=f"{type(error).__name__}: {error}")
+        finally:
+            torch.set_num_threads(threads)
+    seconds = (time.perf_counter() - start) / len(cells)
+    return Outcome(tuple(cells), tuple(rows), seconds, _versions(config))
+
+
+def _versions(config: Config) -> dict[str, str]:
+    import numpy
+    import torch
+
+    import mibounds
+
+    device = pick_device(config.device)
+    on_gpu = device.startswith("cuda")
+    kind = torch.cuda.get_device_name(device) if on_gpu else platform.machine()
+    return {
+        "mibounds": mibounds.__version__,
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "python": platform.python_version(),
+        "device": f"{device} ({kind})",
+    }
+
+
+def pick_device(device: str) -> str:
+    """The device that "auto" stands for here.
+
+    Example:
+        >>> pick_device("cpu")
+        'cpu'
+    """
+    import torch
+
+    if device != "auto":
+        return device
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def set_queues(jobs: int) -> None:
+    """Tell a GPU, before anyone asks for it, from how many queues it takes the work of a process.
+
+    One process that trains many networks side by side needs more than the 8 it has; of several
+    processes that share a GPU (MPS) each has to do with fewer, or some get none.
+
+    Args:
+        jobs: how many processes.
+    """
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "4" if jobs > 1 else "32")
+
+
+def compute(
+    experiment: Experiment[Any],
+    config: Config,
+    groups: Sequence[Sequence[Cell]],
+    backend: str = "loky",
+    scheduler: str = "",
+    jobs: int = 0,
+) -> Iterator[Outcome]:
+    """Compute groups of cells.
+
+    Args:
+        experiment: what to run.
+        config: its settings.
+        groups: cells to compute at once.
+        backend: "loky", "dask" or "ray".
+        scheduler: address of the cluster.
+        jobs: how many processes; 0 for all cores, or for one where there is a GPU.
+
+    Yields:
+        What comes of each group, in the order of completion.
+
+    Example:
+        >>> from experiments import EXPERIMENTS
+        >>> list(compute(EXPERIMENTS["estimation-quality"], Config(), []))
+        []
+    """
+    if not groups:
+        return
+    try:
+        import joblib
+    except ImportError:
+        raise ImportError(
+            "experiments need joblib; install it with: pip install 'mibounds[experiments]'"
+        ) from None
+    if backend == "loky":
+        on_gpu = pick_device(config.device).startswith("cuda")
+        _check_device(on_gpu, config.device)
+        jobs = jobs or (1 if on_gpu or experiment.alone else -1)
+    calls = (joblib.delayed(_work)(experiment, config, group) for group in groups)
+    parallel: Any = joblib.Parallel
+    with (
+        _connect(backend, scheduler) as settings,
+        joblib.parallel_config(**settings, n_jobs=jobs or -1),
+    ):
+        if backend == "ray":  # gives nothing before all is done: so a few at a time
+            size = max(1, joblib.effective_n_jobs(jobs or -1))
+            while some := list(islice(calls, size)):
+                yield from parallel(batch_size=1)(some)
+        else:
+            yield from parallel(batch_size=1, return_as="generator_unordered")(calls)
+
+
+def _check_device(on_gpu: bool, device: str) -> None:
+    import torch
+
+    if on_gpu and not torch.cuda.is_available():
+        raise ValueError(
+            f"Expected a GPU for --device {device} but torch finds none here; "
+            "leave --device out to use the CPU."
+        )
+
+
+@contextlib.contextmanager
+def _connect(backend: str, scheduler: str) -> Iterator[dict[str, Any]]:
+    """The settings of joblib, with the cluster connected."""
+    if backend == "loky":
+        if scheduler:
+            raise ValueError(
+                f"Expected --backend dask or ray with --scheduler but got loky; "
+                f"add --backend dask to use {scheduler}."
+            )
+        yield {"backend": "loky"}
+        return
+    if backend == "dask":
+        with _dask_client(scheduler) as client:
+            yield {"backend": "dask", "client": client}
+        return
+    try:
+        import ray  # pyright: ignore[reportMissingImports]
+        from ray.util.joblib import register_ray  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise ImportError("--backend ray needs ray; install it with: pip install ray") from None
+    try:
+        ray.init(address=scheduler or "auto", log_to_driver=False)
+    except (ConnectionError, ValueError) as error:
+        raise ValueError(
+            f"Expected a ray cluster at --scheduler {scheduler or 'auto'} but got "
+            f"{type(error).__name__}: {error}; start one with: ray start --head"
+        ) from None
+    try:
+        register_ray()
+        yield {"backend": "ray"}
+    finally:
+        ray.shutdown()
+
+
+def _dask_client(address: str) -> Any:
+    """A client of a scheduler, whose workers are there and can do the work.
+
+    Looked at beforehand, because joblib waits for ever for a worker that cannot load its task.
+    """
+    if not address:
+        raise ValueError(
+            "Expected --scheduler ADDRESS with --backend dask but got none; "
+            "start one with: dask scheduler"
+        )
+    try:
+        from distributed import Client
+    except ImportError:
+        raise ImportError(
+            "--backend dask needs distributed; install it with: pip install 'mibounds[dask]'"
+        ) from None
+    try:
+        client = Client(address, timeout=10, set_as_default=False)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise ValueError(
+            f"Expected a dask scheduler at --scheduler {address} but got "
+            f"{type(error).__name__}: {error}; start one with: dask scheduler"
+        ) from None
+    try:
+        _check_workers(client, address)
+    except BaseException:
+        client.close()
+        raise
+    return client
+
+
+def _check_workers(client: Any, address: str) -> None:
+    with contextlib.suppress(TimeoutError):
+        client.wait_for_workers(1, timeout=WAIT)
+    threads = sum(client.nthreads().values())
+    if threads < 2:  # with one, joblib would compute here
+        raise ValueError(
+            f"Expected workers with at least 2 threads in all at {address} but got {threads}; "
+            f"start more with: dask worker {address}"
+        )
+    try:
+        found = client.run(_version)
+    except ImportError as error:
+        found = {"a worker": f"{type(error).__name__}: {error}"}
+    for worker, version in found.items():
+        if version != _version():
+            raise ValueError(
+                f"Expected mibounds {_version()} on every worker but got {version} on {worker}; "
+                "install the same there."
+            )
+
+
+def _version() -> str:
+    import mibounds
+
+    return mibounds.__version__

@@ -1,0 +1,39 @@
+"""The command line: ``mibounds estimate``, ``tasks``, ``methods``.
+
+A command is a frozen dataclass with a method ``run``; its fields are its flags and its docstring is
+their help. A new command is one class and one line in `COMMANDS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mibounds.cli.commands import Command
+from mibounds.cli.estimation import EstimateCommand
+from mibounds.cli.listings import MethodsCommand, TasksCommand
+from mibounds.cli.program import run
+
+__all__ = ["COMMANDS", "main"]
+
+COMMANDS: dict[str, type[Command]] = {
+    "estimate": EstimateCommand,
+    "tasks": TasksCommand,
+    "methods": MethodsCommand,
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command of ``mibounds``.
+
+    Args:
+        argv: the arguments; those of this process if left out.
+
+    Returns:
+        The exit code.
+
+    Example:
+        >>> main(["--version"])
+        mibounds ...
+        0
+    """
+    return run("mibounds", COMMANDS, argv)

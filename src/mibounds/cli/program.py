@@ -1,0 +1,124 @@
+"""Runs one of several commands: arguments in, exit code out.
+
+What is asked for goes to standard output, everything else (progress, errors) to standard error, and
+an error is one line. The exit code is 0, or 2 for input that cannot be used, 1 if the computation
+or the writing of its results failed, 130 after Ctrl-C. Set MIBOUNDS_TRACEBACK=1 to see where an
+error came from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Union
+
+import mibounds
+from mibounds.cli.commands import Command, Failure
+from mibounds.cli.terminal import one_line_of, say
+
+
+def run(prog: str, commands: Mapping[str, type[Command]], argv: Sequence[str] | None = None) -> int:
+    """Run the command that the arguments name.
+
+    Args:
+        prog: what the user typed before the arguments, for the help.
+        commands: by name.
+        argv: the arguments; those of this process if left out.
+
+    Returns:
+        The exit code.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if arguments[:1] == ["--version"]:
+            say(f"mibounds {mibounds.__version__}")
+        else:
+            parse(prog, commands, arguments).run()
+        sys.stdout.flush()
+    except SystemExit as end:  # after --help
+        return int(end.code or 0)
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130)
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except Exception as error:
+        if os.environ.get("MIBOUNDS_TRACEBACK"):
+            raise
+        if isinstance(error, ValueError | FileNotFoundError):
+            return _fail(f"error: {error}", 2)
+        if isinstance(error, ImportError | Failure):
+            return _fail(f"error: {error}", 1)
+        return _fail(f"error: {type(error).__name__}: {error}", 1)
+    return 0
+
+
+def parse(prog: str, commands: Mapping[str, type[Command]], arguments: list[str]) -> Command:
+    """The command that the arguments name, with its flags set.
+
+    Raises:
+        ValueError: if they name none, or a flag that it does not have.
+        SystemExit: after the help was shown.
+    """
+    try:
+        import tyro
+    except ImportError:
+        raise ImportError(
+            "the command line needs tyro; install it with: pip install 'mibounds[cli]'"
+        ) from None
+    choices = tuple(
+        Annotated[command, tyro.conf.subcommand(name, prefix_name=False)]
+        for name, command in commands.items()
+    )
+    choice: Any = Union[choices]  # noqa: UP007 (made from a tuple)
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(
+                choice,
+                prog=prog,
+                description="Bounds on mutual information. The version: mibounds --version.",
+                args=arguments or ["--help"],
+                config=(
+                    tyro.conf.PositionalRequiredArgs,
+                    tyro.conf.PositionalMetavarFromFieldName,
+                    tyro.conf.FlagCreatePairsOff,
+                ),
+            )
+    except SystemExit as end:
+        if end.code:
+            text = _expected_number(one_line_of(said.getvalue()).rstrip("."))
+            hint = ""
+            if arguments[0] in commands:
+                prog = f"{prog} {arguments[0]}"
+                hint = _hint(commands[arguments[0]], arguments, text)
+            raise ValueError(f"{text}; {hint}see {prog} --help") from None
+        raise
+
+
+def _expected_number(text: str) -> str:
+    """A message of Python's about a number, in words."""
+    text = text.replace("invalid literal for int() with base 10:", "expected a whole number, got")
+    return text.replace("could not convert string to float:", "expected a number, got")
+
+
+def _hint(command: type[Command], arguments: list[str], text: str) -> str:
+    """What else to do about options that are not known."""
+    if not text.startswith("Unrecognized options"):
+        return ""
+    names = getattr(command, "__dataclass_fields__", {})
+    flags = {f"-{name.replace('_', '-')}" for name in names}
+    for argument in arguments:
+        if argument.split("=")[0] in flags:
+            return f"write -{argument.split('=')[0]}, with two dashes, or "
+    return command.unknown_flag
+
+
+def _fail(message: str, code: int) -> int:
+    line = " ".join(message.split())
+    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+    print(f"mibounds: {line[:1000]}", file=sys.stderr)
+    return code

@@ -1,0 +1,434 @@
+"""Tables: columns of CSV, TSV, Parquet, NPZ and NPY files, by name.
+
+A file is read in two steps. `read_names` looks at the names alone; `select` picks some of them by
+name, range or pattern; `read_table` then reads those columns and no others, so that a file may be
+far larger than memory as long as its chosen columns are not. Files come from anywhere: whatever is
+wrong with one is said in one line, as a ValueError (or FileNotFoundError), and nothing in it is
+ever executed.
+
+Numbers are numbers. Text stands for labels and becomes codes 0, 1, ...; so do true and false. Dates
+and times become numbers. Rows are counted from 1, the header not among them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mibounds.cli.formats import NUMBER, Column, File, open_file, quote, short
+
+__all__ = ["Column", "Table", "check_apart", "read_names", "read_table", "select"]
+
+
+# --- what is read --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns of equal length, at least two rows.
+
+    It has as much of a data frame's interface as it takes for `mibounds.estimate` to take it for
+    one and call the columns by their names.
+
+    Attributes:
+        source: name of the file, for messages.
+        columns: the columns by name.
+
+    Example:
+        >>> table = Table("data.csv", {"a": Column(np.array([1.0, 2.0, np.nan]))})
+        >>> table.complete()
+        Traceback (most recent call last):
+        ...
+        ValueError: data.csv: missing values in 1 of 3 rows (column 'a': 1, first in row 3); \
+drop those rows (--drop-missing) or fill them in
+        >>> table.complete(drop=True).array(["a"])
+        array([[1.],
+               [2.]])
+    """
+
+    source: str
+    columns: Mapping[str, Column]
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return len(next(iter(self.columns.values())))
+
+    @property
+    def dtypes(self) -> list[np.dtype]:
+        """Of the columns."""
+        return [column.dtype for column in self.columns.values()]
+
+    def __getitem__(self, name: str) -> Column:
+        return self.columns[name]
+
+    def take(self, names: Sequence[str]) -> Table:
+        """The table of the named columns alone."""
+        return Table(self.source, {name: self.columns[name] for name in names})
+
+    def complete(self, drop: bool = False) -> Table:
+        """The table if every value is there and finite.
+
+        Args:
+            drop: whether to leave out the rows with missing values instead of refusing them.
+
+        Returns:
+            This table, or one without those rows.
+        """
+        incomplete = np.zeros(self.rows, bool)
+        counts = {}
+        for name, column in self.columns.items():
+            missing = column.missing
+            if missing.any():
+                counts[name] = (int(missing.sum()), int(missing.argmax()) + 1)
+                incomplete |= missing
+            if column.values.dtype.kind == "f" and np.isinf(column.values).any():
+                bad = np.isinf(column.values)
+                raise ValueError(
+                    f"{self.source}: column {quote(name)} is infinite in {int(bad.sum())} of "
+                    f"{self.rows} rows, first in row {int(bad.argmax()) + 1}; "
+                    "leave those rows out or clip them"
+                )
+        if not counts:
+            return self
+        for name, (count, _) in counts.items():
+            if count == self.rows:
+                raise ValueError(
+                    f"{self.source}: column {quote(name)} has no value in any of {self.rows} "
+                    "rows; choose another one"
+                )
+        if not drop:
+            shown = ", ".join(
+                f"column {quote(name)}: {count}, first in row {first}"
+                for name, (count, first) in list(counts.items())[:3]
+            )
+            more = f", and {len(counts) - 3} more columns" if len(counts) > 3 else ""
+            raise ValueError(
+                f"{self.source}: missing values in {int(incomplete.sum())} of {self.rows} rows "
+                f"({shown}{more}); drop those rows (--drop-missing) or fill them in"
+            )
+        keep = ~incomplete
+        if keep.sum() < 2:
+            raise ValueError(
+                f"{self.source}: {int(keep.sum())} of {self.rows} rows have no missing value, "
+                "which is too few; choose fewer columns or fill the values in"
+            )
+        return Table(
+            self.source,
+            {
+                name: Column(column.values[keep], column.labels, column.discrete)
+                for name, column in self.columns.items()
+            },
+        )
+
+    def constant(self) -> list[str]:
+        """The columns that hold one value in all rows."""
+        return [n for n, c in self.columns.items() if (c.values == c.values[0]).all()]
+
+    def array(self, names: Sequence[str]) -> np.ndarray:
+        """The named columns side by side, (n, d): int64 if all are whole numbers, else floats."""
+        columns = [self.columns[name].values for name in names]
+        dtype = np.result_type(*columns)
+        if dtype.kind != "f":
+            dtype = np.dtype(np.float64 if dtype == np.uint64 else np.int64)
+        array = np.empty((self.rows, len(columns)), dtype)
+        for k, values in enumerate(columns):
+            array[:, k] = values
+        return array
+
+    def kinds(
+        self,
+        names: Sequence[str],
+        discrete: Collection[str] = (),
+        continuous: Collection[str] = (),
+    ) -> list[str | None] | None:
+        """What is known of the named columns without a look at their values.
+
+        Args:
+            names: the columns.
+            discrete: those that the caller knows to be labels, besides those of text.
+            continuous: those that the caller knows to be continuous.
+
+        Returns:
+            "discrete", "continuous" or, where nothing is known, None for each; None if nothing is
+            known of any.
+        """
+        kinds: list[str | None] = [
+            "continuous"
+            if name in continuous
+            else "discrete"
+            if name in discrete or self.columns[name].discrete
+            else None
+            for name in names
+        ]
+        return kinds if any(kinds) else None
+
+
+# --- which columns -------------------------------------------------------------------------------
+
+
+def select(names: Sequence[str], pattern: str) -> list[str]:
+    """The columns that a pattern names, in the order in which it names them, each once.
+
+    A pattern is a list of items with commas between them. Each item is the first of these that
+    fits: the name of a column; a range ``a:d`` of columns in the order of the file, both ends
+    included, either of which may be left out; ``emb`` for all of ``emb.0``, ``emb.1``, ...; a name
+    with ``*`` (any characters) or ``?`` (any one) in it; the number of a column, from 0, which may
+    also stand at the end of a range. A number is refused where the names look like a row of data,
+    since that row would be missing.
+
+    Args:
+        names: all columns of the file.
+        pattern: what to choose.
+
+    Example:
+        >>> select(["age", "emb.0", "emb.1", "emb.2", "label"], "emb.1:emb.2,age")
+        ['emb.1', 'emb.2', 'age']
+        >>> select(["age", "emb.0", "emb.1", "emb.2", "label"], "emb,l*")
+        ['emb.0', 'emb.1', 'emb.2', 'label']
+        >>> select(["age", "label"], "lable")
+        Traceback (most recent call last):
+        ...
+        ValueError: there is no column 'lable'; did you mean 'label'? Otherwise, the columns
+        are age, label
+    """
+    places = {name: i for i, name in reversed(list(enumerate(names)))}
+    if pattern in places:  # a name with a comma in it, on its own
+        return [pattern]
+    chosen: dict[str, None] = {}
+    for item in pattern.split(","):
+        if not item.strip():
+            raise ValueError(
+                f"Expected names of columns with commas between them but got {quote(pattern)}; "
+                "write a,b,c, without an empty name"
+            )
+        chosen.update(dict.fromkeys(_expand(names, places, item)))
+    return list(chosen)
+
+
+def check_apart(sides: Mapping[str, Sequence[str]]) -> None:
+    """Check that no column stands on two sides.
+
+    Args:
+        sides: columns by the name of the side.
+
+    Example:
+        >>> check_apart({"--x": ["a", "b"], "--y": ["b"]})
+        Traceback (most recent call last):
+        ...
+        ValueError: column 'b' is in both --x and --y; leave it out of one
+    """
+    seen: dict[str, str] = {}
+    for side, names in sides.items():
+        for name in names:
+            if name in seen:
+                raise ValueError(
+                    f"column {quote(name)} is in both {seen[name]} and {side}; leave it out of one"
+                )
+        seen.update(dict.fromkeys(names, side))
+
+
+def _expand(names: Sequence[str], places: Mapping[str, int], item: str) -> Sequence[str]:
+    for name in (item, item.strip()):
+        if name in places:
+            return [name]
+    item = item.strip()
+
+    def place(end: str, default: int) -> int | None:
+        end = end.strip()
+        if not end:
+            return default
+        if end not in places and end.isdecimal() and len(end) < 10 and int(end) < len(names):
+            if _look_like_data(names):
+                raise ValueError(
+                    f"column {end} is asked for by its number, but the names of the columns look "
+                    f"like a row of data: {_list(names)}; put a line of names before it, or choose "
+                    "by those names if they are some"
+                )
+            return int(end)
+        return places.get(end)
+
+    for i in (i for i, character in enumerate(item) if character == ":"):
+        first, last = place(item[:i], 0), place(item[i + 1 :], len(names) - 1)
+        if first is not None and last is not None:
+            if first > last:
+                raise ValueError(
+                    f"the range {quote(item)} runs backwards; turn its ends round (the columns are "
+                    f"{_list(names)})"
+                )
+            return names[first : last + 1]
+    prefix = item + "."
+    group = [n for n in names if n.startswith(prefix) and n[len(prefix) :].isdecimal()]
+    if group and (not item.isdecimal() or group == [f"{prefix}{k}" for k in range(len(group))]):
+        return group  # and no numbers such as 0.5 and 0.7, asked for by 0
+    if "*" in item or "?" in item:
+        special = {"*": ".*", "?": "."}
+        shape = re.compile("".join(special.get(c) or re.escape(c) for c in item), re.DOTALL)
+        matches = [name for name in names if shape.fullmatch(name)]
+        if not matches:
+            raise ValueError(f"no column matches {quote(item)}; the columns are {_list(names)}")
+        return matches
+    alone = None if ":" in item else place(item, 0)
+    if alone is not None:
+        return [names[alone]]
+    raise ValueError(_unknown(names, item))
+
+
+def _unknown(names: Sequence[str], item: str) -> str:
+    close = difflib.get_close_matches(item[:200], names[:20_000], n=3)
+    hint = f"did you mean {' or '.join(map(quote, close))}? Otherwise, " if close else ""
+    numbered = list(names) == [str(i) for i in range(len(names))]  # those of an array
+    if not (close or numbered) and _look_like_data(names):
+        hint = "give the file a first line of names, if it has none: "
+    return f"there is no column {quote(item)}; {hint}the columns are {_list(names)}"
+
+
+def _look_like_data(names: Sequence[str]) -> bool:
+    """Whether most names are numbers, as in a file that begins with its first row."""
+    return sum(map(_is_number, names)) > len(names) / 2
+
+
+def _is_number(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _list(names: Sequence[str], most: int = 8) -> str:
+    shown = ", ".join(short(name) or "''" for name in names[:most])
+    more = f", ... ({len(names)} in all)" if len(names) > most else ""
+    return f"{shown}{more}" if names else "none"
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def read_names(path: str | os.PathLike[str]) -> list[str]:
+    """The names of a file's columns, in its order, without reading them.
+
+    An array of an NPZ file gives one column of its name or, with more than one dimension, columns
+    ``name.0``, ``name.1``, ...; those of an NPY file are numbered from 0.
+
+    Args:
+        path: a CSV, TSV, Parquet, NPZ or NPY file, which its name has to end in.
+
+    Example:
+        >>> path = getfixture("tmp_path") / "data.npz"
+        >>> np.savez(path, x=np.zeros((9, 3)), y=np.zeros(9))
+        >>> read_names(path)
+        ['x.0', 'x.1', 'x.2', 'y']
+    """
+    return open_file(path).names()
+
+
+def read_table(
+    path: str | os.PathLike[str],
+    columns: Sequence[str] | None = None,
+    *,
+    discrete: Collection[str] = (),
+    continuous: Collection[str] = (),
+) -> Table:
+    """Read columns of a file, and no others.
+
+    Text in a column of numbers is refused: a column counts as one of numbers if more than half of
+    its values are.
+
+    Args:
+        path: a CSV, TSV, Parquet, NPZ or NPY file, which its name has to end in.
+        columns: names of the columns, in the order wanted; all if left out.
+        discrete: columns that are labels, whatever they look like.
+        continuous: columns that are numbers, so that any text in them is refused.
+
+    Returns:
+        The columns; values may be missing, see `Table.complete`.
+
+    Example:
+        >>> path = getfixture("tmp_path") / "data.npz"
+        >>> np.savez(path, x=np.zeros((9, 3)), y=np.array(["yes", "no", "no"] * 3))
+        >>> table = read_table(path, ["x.0", "y"])
+        >>> table.rows, table.columns["y"].labels
+        (9, ('no', 'yes'))
+    """
+    file = open_file(path)
+    names = file.names()
+    wanted = list(names if columns is None else columns)
+    if not wanted:
+        raise ValueError(f"{file.source} has no columns; save some in it")
+    counts = Counter(names)
+    for name in wanted:
+        if not counts[name]:
+            raise ValueError(f"{file.source}: {_unknown(names, name)}")
+        if counts[name] > 1:
+            raise ValueError(
+                f"{file.source} has {counts[name]} columns named {quote(name)}; "
+                "give them different names"
+            )
+    table = Table(file.source, file.read(wanted))
+    if len({len(column) for column in table.columns.values()}) > 1:
+        raise ValueError(
+            f"{file.source}: the arrays differ in their numbers of rows: "
+            f"{_lengths(file, table)}; choose arrays of one length"
+        )
+    if table.rows < 2:
+        rows = "no rows" if table.rows == 0 else "one row"
+        raise ValueError(f"{file.source} holds {rows}; add some, at least two are needed")
+    return Table(
+        file.source,
+        {
+            name: _settle(file, name, column, name in discrete, name in continuous)
+            for name, column in table.columns.items()
+        },
+    )
+
+
+def _lengths(file: File, table: Table, most: int = 4) -> str:
+    """How long each array is, with one of every length among the first."""
+    arrays = file.arrays()
+    lengths = {arrays.get(name, name): len(column) for name, column in table.columns.items()}
+    first = {length: array for array, length in reversed(lengths.items())}
+    order = sorted(lengths, key=lambda array: first[lengths[array]] != array)
+    shown = ", ".join(f"{short(array)} has {lengths[array]}" for array in order[:most])
+    return f"{shown}, ... ({len(order)} in all)" if len(order) > most else shown
+
+
+_DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*")
+
+
+def _settle(file: File, name: str, column: Column, discrete: bool, continuous: bool) -> Column:
+    """Decide for a column of text whether it holds labels, or numbers and a mistake."""
+    if column.labels is None or discrete:
+        return column
+    numeric = np.array([bool(NUMBER.fullmatch(label)) for label in column.labels] + [True])
+    alike = numeric | np.array(
+        [bool(_DECIMAL_COMMA.fullmatch(label)) for label in column.labels] + [True]
+    )
+    there = ~column.missing
+    bad = ~numeric[column.values]
+    if continuous or 2 * (alike[column.values] & there).sum() > there.sum():
+        if bad.any():
+            row = int(bad.argmax())
+            value = column.labels[column.values[row]]
+            advice = (
+                "write a decimal point instead of the comma to "
+                if _DECIMAL_COMMA.fullmatch(value)
+                else f"take the column as labels (--discrete {short(name)}), or "
+                if not continuous
+                else "do not declare the column continuous, or "
+            )
+            raise ValueError(
+                f"{file.source}: column {quote(name)} holds numbers but row {row + 1} holds "
+                f"{quote(value)}; {advice}correct that row"
+            )
+        if continuous or not file.typed:
+            numbers = np.array([float(label) for label in column.labels] + [math.nan])
+            return Column(numbers[column.values])
+    return column

@@ -1,0 +1,83 @@
+"""What every conditional q(y|x) shares: standardised inputs, and outputs in the units of y."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch import distributions as D
+from torch.distributions import Distribution
+
+from mibounds.networks import Standardizer, observe
+from mibounds.samples.batches import Batch
+from mibounds.samples.checks import check_real, check_size
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Shaped
+
+
+LOG_VARIANCE_LIMIT = 15.0  # in units of y's own variance: standard deviations from e^-7.5 to e^7.5
+
+
+class Conditional(nn.Module, ABC):
+    """A learnable q(y|x): from x to a Distribution of y.
+
+    Args:
+        x_dim: columns of x; 0 for a model of the marginal of y.
+        y_dim: columns of y, or number of classes.
+    """
+
+    net: nn.Module
+
+    def __init__(self, x_dim: int, y_dim: int):
+        super().__init__()
+        check_size("x_dim", x_dim, at_least=0)
+        check_size("y_dim", y_dim)
+        self.x_dim, self.y_dim = x_dim, y_dim
+        self.x_standard = Standardizer(x_dim)
+        self.y_standard = Standardizer(y_dim)
+
+    @abstractmethod
+    def forward(self, x: Shaped[Tensor, "n *x"]) -> Distribution:
+        """The Distribution of y at each x, with batch shape (n,)."""
+
+    def check_y(self, y: Shaped[Tensor, "n *y"]) -> Shaped[Tensor, "n *event"]:
+        """Bring y to the shape and dtype of an event of this conditional."""
+        return check_real("y", y, self.y_dim, self.x_standard.mean.dtype)
+
+    def observe(
+        self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"], batch: Batch | None = None
+    ) -> None:
+        """Take a batch into the statistics by which x and y are standardised."""
+        x, y = self._check_x(x), self.check_y(y)
+        observe([(self.x_standard, x), (self.y_standard, y)], batch)
+
+    def _check_x(self, x: Tensor) -> Tensor:
+        return check_real("x", x, self.x_dim, self.x_standard.mean.dtype)
+
+    def outputs(self, x: Tensor) -> Tensor:
+        return self.net(self.x_standard(self._check_x(x)))
+
+    def loc(self, raw: Tensor) -> Tensor:
+        """A mean, from units in which y is standard."""
+        y = self.y_standard
+        return torch.addcmul(y.mean, raw, y.scale * y.varies)
+
+    def loc_and_scale(self, raw_loc: Tensor, raw: Tensor) -> tuple[Tensor, Tensor]:
+        """A mean and a standard deviation, from such units and a log-variance without limits."""
+        mean, unit, varies = self.y_standard.mean, self.y_standard.scale, self.y_standard.varies
+        # A constant column keeps variance 1: it says nothing, and must not run to the limit.
+        half_log_variance = (raw / LOG_VARIANCE_LIMIT).tanh() * (0.5 * LOG_VARIANCE_LIMIT * varies)
+        return torch.addcmul(mean, raw_loc, unit * varies), unit * half_log_variance.exp()
+
+
+def diagonal(loc: Float[Tensor, "*s d"], scale: Float[Tensor, "*s d"]) -> D.Independent:
+    """Independent normal columns. No validation: it looks at values, which stalls a GPU.
+
+    Example:
+        >>> diagonal(torch.zeros(5, 2), torch.ones(5, 2)).event_shape
+        torch.Size([2])
+    """
+    return D.Independent(D.Normal(loc, scale, validate_args=False), 1, validate_args=False)

@@ -1,0 +1,139 @@
+"""What every critic shares, and the scores of all pairs that any of them gives."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+
+from mibounds.networks import Standardizer, observe
+from mibounds.samples.batches import Batch
+from mibounds.samples.checks import check_real, check_size
+from mibounds.samples.pairs import Pairs
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Shaped
+
+
+class Critic(nn.Module, ABC):
+    """A learnable score of pairs: features of x and of y apart, then one score of two features.
+
+    Args:
+        x_dim: columns of x.
+        y_dim: columns of y.
+    """
+
+    def __init__(self, x_dim: int, y_dim: int):
+        super().__init__()
+        check_size("x_dim", x_dim)
+        check_size("y_dim", y_dim)
+        self.x_dim, self.y_dim = x_dim, y_dim
+        self.x_standard = Standardizer(x_dim)
+        self.y_standard = Standardizer(y_dim)
+
+    @abstractmethod
+    def features(
+        self, x: Float[Tensor, "n x_dim"], y: Float[Tensor, "m y_dim"]
+    ) -> tuple[Float[Tensor, "n h"], Float[Tensor, "m h"]]:
+        """What the score needs of each x and of each y, computed once for each sample."""
+
+    @abstractmethod
+    def score(self, a: Float[Tensor, "*#s h"], b: Float[Tensor, "*#s h"]) -> Float[Tensor, "..."]:
+        """The score of features a of x and b of y, broadcast over leading dimensions."""
+
+    def forward(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, " n"]:
+        """Scores of the given pairs, f(x_i, y_i)."""
+        return self.score(*self.features(*self.standardise(x, y)))
+
+    def pairs(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "m *y"]) -> Float[Tensor, "n m"]:
+        """Scores of all pairs as one matrix, [i, j] = f(x_i, y_j)."""
+        a, b = self.features(*self.standardise(x, y))
+        return self.score_all(a, b)
+
+    def score_all(self, a: Float[Tensor, "n h"], b: Float[Tensor, "m h"]) -> Float[Tensor, "n m"]:
+        """The scores of all features a of x with all features b of y."""
+        return self.score(a[:, None], b[None])
+
+    def width(self, a: Float[Tensor, "n h"]) -> int:
+        """Numbers that `score_all` needs for one score."""
+        return a.shape[1]
+
+    def compile(self, *args: object, **kwargs: object) -> None:
+        """Fuse the scoring of all pairs into compiled code, where that pays; values stay the same.
+
+        The critics whose pairs are a matrix product have nothing to gain.
+        """
+
+    def observe(
+        self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"], batch: Batch | None = None
+    ) -> None:
+        """Take a batch into the statistics by which x and y are standardised."""
+        x, y = self._check(x, y)
+        observe([(self.x_standard, x), (self.y_standard, y)], batch)
+
+    def _check(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        dtype = self.x_standard.mean.dtype
+        return check_real("x", x, self.x_dim, dtype), check_real("y", y, self.y_dim, dtype)
+
+    def standardise(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        x, y = self._check(x, y)
+        return self.x_standard(x), self.y_standard(y)
+
+
+def score_pairs(
+    critic: Callable[[Tensor, Tensor], Tensor],
+    x: Shaped[Tensor, "n *x"],
+    y: Shaped[Tensor, "n *y"],
+    batch: Batch | None = None,
+) -> Pairs:
+    """All pairs with any critic: by its features if it has them, else by repeating the samples.
+
+    Args:
+        critic: scores given pairs.
+        x: samples of this process.
+        y: samples of this process.
+        batch: where the samples are, if they are spread over processes.
+
+    Returns:
+        [i, j] = f(x_i, y_j), for the x's of this process and all y's.
+
+    Example:
+        >>> import torch
+        >>> pairs = score_pairs(lambda x, y: (x * y).sum(-1), torch.eye(2), torch.eye(2))
+        >>> pairs.diagonal
+        tensor([1., 1.])
+    """
+    batch = batch or Batch(len(x))
+    if isinstance(critic, Critic):
+        a, b = critic.features(*critic.standardise(x, y))
+        own = critic.score(a, b)
+        return Pairs(
+            batch.gather(b),
+            lambda b, a: critic.score_all(a, b),
+            own,
+            critic.width(a),
+            batch,
+            rows=[a],
+            parameters=list(critic.parameters()),
+        )
+
+    def scores(x: Tensor, y: Tensor) -> Tensor:
+        values = critic(x, y)
+        if not isinstance(values, Tensor) or values.shape not in ((len(x),), (len(x), 1)):
+            got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+            raise ValueError(
+                f"Expected the critic to give one score for each of {len(x)} pairs, "
+                f"shape ({len(x)},), but got {got}; "
+                "return a tensor with one number a row."
+            )
+        return values.flatten()
+
+    def block(part: Tensor) -> Tensor:
+        n, m = len(x), len(part)
+        every_x = x.repeat_interleave(m, 0)
+        return scores(every_x, part.repeat(n, *[1] * (part.ndim - 1))).view(n, m)
+
+    width = x[0].numel() + y[0].numel()
+    return Pairs(batch.gather(y), block, scores(x, y), width, batch)

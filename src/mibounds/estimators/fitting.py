@@ -1,0 +1,195 @@
+"""Fit what learns from samples: an estimator's conditional or critic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from mibounds.samples.checks import check_finite, check_pair
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Shaped
+
+__all__ = ["fit"]
+
+EVERY = 25  # steps between two looks at held-out samples
+AVERAGE = 0.98  # weight of the past in the averaged parameters that are looked at
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """What can be fitted: a module with a loss to minimise."""
+
+    training: bool
+
+    def learning_loss(self, x: Tensor, y: Tensor) -> Float[Tensor, ""]: ...
+    def parameters(self) -> Iterator[torch.nn.Parameter]: ...
+    def buffers(self) -> Iterator[Tensor]: ...
+    def train(self, mode: bool = True) -> object: ...
+
+
+@torch.enable_grad()  # also where the caller, about to evaluate something, has turned it off
+def fit(
+    estimator: Learner,
+    x: Shaped[Tensor, "n *x"],
+    y: Shaped[Tensor, "n *y"],
+    *,
+    steps: int = 1000,
+    batch_size: int = 128,
+    lr: float = 3e-3,
+    generator: torch.Generator | None = None,
+    on_step: Callable[[int, float], None] | None = None,
+    held_out: tuple[Tensor, Tensor] | None = None,
+    patience: int = 300,
+    to_beat: float = math.inf,
+    on_check: Callable[[int, float, float], None] | None = None,
+) -> list[float]:
+    """Fit an estimator's conditional or critic by Adam on random batches.
+
+    The rate falls to zero along a cosine. Evaluate the fitted estimator on *other* samples than
+    these. An estimator with nothing to learn is left as it is.
+
+    With held-out samples the fit stops early: every 25 steps the learning loss of the averaged
+    parameters on them is looked at, and those with the lowest are what remains.
+
+    Args:
+        estimator: what to fit, in place; it is in training mode meanwhile.
+        x: samples.
+        y: samples.
+        steps: number of batches.
+        batch_size: samples a batch.
+        lr: rate at the start.
+        generator: source of the batches; torch's global one if left out.
+        on_step: called after each step with its number and the loss (which costs a look at the
+            value in every step).
+        held_out: further samples x and y, which decide when to stop.
+        patience: steps without a lower loss on them after which to stop.
+        to_beat: loss on them without which the fit is worth nothing; half the patience must do
+            to get below it.
+        on_check: called after each look with the step, the loss of its batch and that held out.
+
+    Returns:
+        The learning loss every 10 steps.
+
+    Example:
+        >>> import mibounds as mb
+        >>> g = torch.Generator().manual_seed(0)
+        >>> x = torch.randn(512, 3, generator=g)
+        >>> history = fit(mb.CLUB(3, 2), x, x[:, :2], steps=50, generator=g)
+        >>> history[-1] < history[0]
+        True
+    """
+    n = check_pair(x, y).size
+    check_finite("x", x)
+    check_finite("y", y)
+    if held_out is not None:
+        check_pair(*held_out)
+        check_finite("held-out x", held_out[0])
+        check_finite("held-out y", held_out[1])
+    parameters = [p for p in estimator.parameters() if p.requires_grad]
+    if not parameters:
+        return []
+    optimizer = torch.optim.Adam(parameters, lr=lr)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    training = estimator.training
+    estimator.train()
+    history: list[float] = []
+    watch = None if held_out is None else _Watch(estimator, parameters, held_out)
+    where = generator.device if generator is not None else x.device
+    try:
+        for step in range(steps):
+            i = torch.randint(n, (min(batch_size, n),), generator=generator, device=where)
+            i = i.to(x.device)
+            loss = estimator.learning_loss(x[i], y[i])
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            if step % 10 == 0 or step == steps - 1 or on_step is not None:
+                value = loss.item()
+                if not value - value == 0:  # NaN or infinite
+                    raise FloatingPointError(
+                        f"Expected a finite learning loss but got {value} in step {step}; "
+                        "lower lr, or look for extreme values in x and y."
+                    )
+                if step % 10 == 0:
+                    history.append(value)
+                if on_step is not None:
+                    on_step(step, value)
+            if watch is not None:
+                watch.average(step)
+                if (step + 1) % EVERY == 0 or step == steps - 1:
+                    outside = watch.look(step)
+                    if on_check is not None:
+                        on_check(step, loss.item(), outside)
+                    if step - watch.step >= patience:
+                        break
+                    if watch.loss >= to_beat and step >= patience // 2:
+                        break
+        if watch is not None:
+            watch.restore()
+    finally:
+        estimator.train(training)
+    return history
+
+
+class _Watch:
+    """The averaged parameters of a learner, and the best of them by the loss on held-out samples.
+
+    Args:
+        learner: what is being fitted.
+        parameters: those of its parameters that are learnt.
+        held_out: samples x and y.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        parameters: list[torch.nn.Parameter],
+        held_out: tuple[Tensor, Tensor],
+    ):
+        self.learner, self.parameters, self.held_out = learner, parameters, held_out
+        self.averages = [p.detach().clone() for p in parameters]
+        self.best: list[Tensor] | None = None
+        self.kept: list[Tensor] = []
+        self.step, self.loss = 0, float("inf")
+
+    @torch.no_grad()
+    def average(self, step: int) -> None:
+        """Take the parameters after a step into their average."""
+        weight = 1 - min(AVERAGE, (1 + step) / (10 + step))
+        for average, p in zip(self.averages, self.parameters, strict=True):
+            average.lerp_(p.detach(), weight)
+
+    def look(self, step: int) -> float:
+        """The loss of the averages on the held-out samples; remembers the best."""
+        current = self._exchange(self.averages)
+        self.learner.train(False)
+        with torch.no_grad():
+            loss = self.learner.learning_loss(*self.held_out).item()
+        self.learner.train(True)
+        if loss < self.loss or self.best is None:
+            self.loss, self.step = loss, step
+            self.best = [a.clone() for a in self.averages]
+            self.kept = [b.detach().clone() for b in self.learner.buffers()]
+        self._exchange(current)
+        return loss
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Give the learner the best parameters seen, and the statistics of that moment."""
+        if self.best is not None:
+            self._exchange(self.best)
+            for buffer, value in zip(self.learner.buffers(), self.kept, strict=True):
+                buffer.copy_(value)
+
+    @torch.no_grad()
+    def _exchange(self, values: list[Tensor]) -> list[Tensor]:
+        before = [p.detach().clone() for p in self.parameters]
+        for p, value in zip(self.parameters, values, strict=True):
+            p.copy_(value)
+        return before

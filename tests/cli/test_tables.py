@@ -1,0 +1,568 @@
+"""Files in, columns out; and one clear line for everything that can be wrong with a file."""
+
+import datetime
+import io
+import os
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mibounds.cli.tables import Column, Table, check_apart, read_names, read_table, select
+
+pa = pytest.importorskip("pyarrow", reason="CSV and Parquet files are read by pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+CSV = b"a,b,label\n1,2.5,yes\n2,3.5,no\n3,4.5,yes\n"
+
+
+def write(path, data):
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return path
+
+
+def parquet(columns, **options):
+    stream = io.BytesIO()
+    pq.write_table(pa.table(columns), stream, **options)
+    return stream.getvalue()
+
+
+def npz(**arrays):
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)
+    return stream.getvalue()
+
+
+def npy(array, **options):
+    stream = io.BytesIO()
+    np.save(stream, array, **options)
+    return stream.getvalue()
+
+
+# --- what is read --------------------------------------------------------------------------------
+
+FOUR = {"a": [1, 2, 3], "b": [2.5, 3.5, 4.5], "label": ["yes", "no", "yes"]}
+SAME = {
+    "data.csv": CSV,
+    "bom.csv": b"\xef\xbb\xbf" + CSV,
+    "dos.csv": CSV.replace(b"\n", b"\r\n"),
+    "mac.csv": CSV.replace(b"\n", b"\r"),
+    "semicolons.csv": CSV.replace(b",", b";"),
+    "blank.csv": b"\n\n" + CSV.replace(b"\n", b"\n\n"),
+    "quoted.csv": b'"a","b","label"\n"1",2.5,"yes"\n2,3.5,no\n3,4.5,"yes"\n',
+    "spaces.csv": CSV.replace(b"2.5", b" 2.5 "),
+    "data.tsv": CSV.replace(b",", b"\t"),
+    "DATA.CSV": CSV,
+    "data.parquet": parquet(FOUR),
+    "categories.parquet": parquet(FOUR, use_dictionary=True),
+    "groups.parquet": parquet(FOUR, row_group_size=1),
+    "data.npz": npz(**{name: np.array(values) for name, values in FOUR.items()}),
+    "bytes.npz": npz(
+        a=np.array([1, 2, 3], ">i2"), b=[2.5, 3.5, 4.5], label=[b"yes", b"no", b"yes"]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_the_same_table_from_every_format(tmp_path, name):
+    path = write(tmp_path / name, SAME[name])
+    assert read_names(path) == ["a", "b", "label"]
+    table = read_table(path)
+    assert table.rows == 3
+    assert table.array(["a", "b"]).tolist() == [[1, 2.5], [2, 3.5], [3, 4.5]]
+    assert table.array(["a"]).dtype == np.int64
+    label = table.columns["label"]
+    assert label.labels is not None
+    assert label.discrete
+    assert [label.labels[code] for code in label.values] == FOUR["label"]
+    assert table.kinds(["a", "label"]) == [None, "discrete"]
+    assert table.kinds(["a", "b"]) is None
+    assert table.kinds(["a", "b"], discrete=["a"], continuous=["b"]) == ["discrete", "continuous"]
+    assert list(read_table(path, ["label", "a"]).columns) == ["label", "a"]
+
+
+def test_arrays_of_an_npz_file_are_columns(tmp_path):
+    emb = np.arange(12, dtype=np.float32).reshape(4, 3)
+    images = np.arange(16).reshape(4, 2, 2)
+    path = write(tmp_path / "data.npz", npz(emb=emb, images=images, y=np.arange(4.0)))
+    names = read_names(path)
+    assert names == [
+        "emb.0", "emb.1", "emb.2", "images.0", "images.1", "images.2", "images.3", "y",
+    ]  # fmt: skip
+    table = read_table(path, select(names, "emb,images"))
+    assert np.array_equal(table.array(["emb.0", "emb.1", "emb.2"]), emb)
+    assert table.array(["emb.2"]).dtype == np.float32
+    assert np.array_equal(table.array(select(names, "images")), images.reshape(4, 4))
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_columns_of_an_npy_file_are_numbered(tmp_path, order):
+    array = np.asarray(np.arange(20.0).reshape(4, 5), order=order)
+    path = write(tmp_path / "data.npy", npy(array))
+    assert read_names(path) == ["0", "1", "2", "3", "4"]
+    assert np.array_equal(read_table(path, ["3", "1"]).array(["3", "1"]), array[:, [3, 1]])
+    vector = write(tmp_path / "vector.npy", npy(np.arange(4)))
+    assert read_table(vector).array(["0"]).tolist() == [[0], [1], [2], [3]]
+
+
+def test_other_types_become_numbers(tmp_path):
+    day = datetime.datetime(2020, 1, 1)
+    columns = {
+        "bool": [True, False, None],
+        "date": [day.date(), None, day.date()],
+        "time": [day, day, None],
+        "half": pa.array(np.array([1, 2, 3], np.float16)),
+        "decimal": pa.array([1, 2, None], pa.decimal128(5, 2)),
+        "big": pa.array([1, 2, 2**63 + 1], pa.uint64()),
+        "none": pa.nulls(3),
+        "numbers": pa.array([7, 8, 7]).dictionary_encode(),
+        "text": pa.array(["u", None, "v"]).dictionary_encode(),
+        "bytes": [b"u", b"v", b"u"],
+    }
+    table = read_table(write(tmp_path / "data.parquet", parquet(columns)))
+    missing = {name: int(column.missing.sum()) for name, column in table.columns.items()}
+    assert missing == {
+        "bool": 1, "date": 1, "time": 1, "half": 0, "decimal": 1, "big": 0, "none": 3,
+        "numbers": 0, "text": 1, "bytes": 0,
+    }  # fmt: skip
+    assert table.kinds(list(columns)) == [
+        "discrete", None, None, None, None, None, None, None, "discrete", "discrete",
+    ]  # fmt: skip
+    assert table.array(["numbers"]).ravel().tolist() == [7, 8, 7]
+    assert table.array(["big"]).dtype == np.float64
+    assert table.array(["half"]).dtype == np.float32
+    arrays = npz(
+        bool=np.array([True, False]),
+        time=np.array(["2020-01-01", "NaT"], "M8[s]"),
+        span=np.array([1, 2], "m8[h]"),
+        long=np.array([1, 2], np.longdouble),
+    )
+    table = read_table(write(tmp_path / "data.npz", arrays))
+    assert table.columns["bool"].discrete
+    assert table.columns["time"].missing.tolist() == [False, True]
+    assert table.array(["span"]).ravel().tolist() == [1, 2]
+    assert table.array(["long"]).dtype == np.float64
+
+
+def test_types_in_csv(tmp_path):
+    path = write(
+        tmp_path / "data.csv",
+        "flag,day,plus,code,zip,quoted\n"
+        'true,2020-01-01,+1,"a,b",007,"two\nlines"\n'
+        'false,2020-01-02,-2,"say ""a""",008,x\n',
+    )
+    table = read_table(path)
+    assert table.columns["flag"].discrete
+    assert np.diff(table.array(["day"]).ravel()).tolist() == [1]
+    assert table.array(["plus"]).ravel().tolist() == [1, -2]
+    assert table.columns["code"].labels == ("a,b", 'say "a"')
+    assert table.columns["quoted"].labels == ("two\nlines", "x")
+    assert table.array(["zip"]).ravel().tolist() == [7, 8]
+
+
+def test_text_of_numbers_is_text_where_the_file_says_so(tmp_path):
+    path = write(tmp_path / "data.parquet", parquet({"digit": ["1", "2", "1"]}))
+    assert read_table(path).columns["digit"].discrete
+    column = read_table(path, continuous=["digit"]).columns["digit"]
+    assert column.values.tolist() == [1.0, 2.0, 1.0]
+    assert not column.discrete
+
+
+def test_labels_that_look_like_a_mistake_can_be_declared(tmp_path):
+    path = write(tmp_path / "data.csv", "a\n1\n2\n3\nother\n")
+    assert read_table(path, discrete=["a"]).columns["a"].labels == ("1", "2", "3", "other")
+
+
+# --- which columns -------------------------------------------------------------------------------
+
+NAMES = ["age", "pixel_0", "pixel_1", "pixel_10", "emb.0", "emb.1", "a:b", "x,y", "7", " padded"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("age", ["age"]),
+        ("age, pixel_1", ["age", "pixel_1"]),
+        ("pixel_0:pixel_10", ["pixel_0", "pixel_1", "pixel_10"]),
+        (":pixel_0", ["age", "pixel_0"]),
+        ("7:", ["7", " padded"]),
+        ("pixel_*", ["pixel_0", "pixel_1", "pixel_10"]),
+        ("pixel_?", ["pixel_0", "pixel_1"]),
+        ("emb", ["emb.0", "emb.1"]),
+        ("emb.?,age,emb", ["emb.0", "emb.1", "age"]),
+        ("a:b", ["a:b"]),
+        ("a:b:7", ["a:b", "x,y", "7"]),
+        ("x,y", ["x,y"]),
+        ("7", ["7"]),
+        ("0", ["age"]),
+        ("0:2", ["age", "pixel_0", "pixel_1"]),
+        ("0:7", NAMES[:9]),
+        (" padded", [" padded"]),
+        ("*", NAMES),
+    ],
+)
+def test_select(pattern, expected):
+    assert select(NAMES, pattern) == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("pixel1", "no column 'pixel1'; did you mean 'pixel_1'"),
+        ("zzz", r"no column 'zzz'; the columns are age, pixel_0, .*\(10 in all\)"),
+        ("10", "no column '10'"),
+        ("9" * 5000, "no column"),
+        ("age:zzz", "no column 'age:zzz'"),
+        ("pixel_1:age", "runs backwards"),
+        ("q*", r"no column matches 'q\*'"),
+        ("", "commas between them but got ''"),
+        ("age,", "commas between them but got 'age,'"),
+        ("new\nline\x1b[31m", r"no column 'new\\nline\\x1b\[31m'"),
+    ],
+)
+def test_select_says_what_there_is(pattern, message):
+    with pytest.raises(ValueError, match=message) as error:
+        select(NAMES, pattern)
+    assert len(str(error.value).splitlines()) == 1
+
+
+DATA = ["0.75", "0.25", "yes", "-1.5"]
+
+
+@pytest.mark.parametrize("pattern", ["0", "1", "2", "1:2", ":2", "0.75,2"])
+def test_numbers_are_refused_where_the_first_row_stands_for_the_names(pattern):
+    message = r"^column [0-2] is asked for by its number, .* data: 0.75, 0.25, yes, -1.5; put"
+    with pytest.raises(ValueError, match=message):
+        select(DATA, pattern)
+
+
+def test_names_that_are_numbers_can_be_named():
+    assert select(DATA, "0.75,yes") == ["0.75", "yes"]
+    assert select(DATA, "0.25:yes") == ["0.25", "yes"]
+    assert select(["0", "1", "2"], "0,1:") == ["0", "1", "2"]  # of an NPY file
+    assert select(["0.0", "0.1", "1.0"], "0") == ["0.0", "0.1"]  # of arrays 0 and 1
+    assert select(["2001", "place", "name"], "0") == ["2001"]  # not most of them
+
+
+def test_sides_are_apart():
+    check_apart({"--x": ["a"], "--y": ["b"], "--given": ["c"]})
+    with pytest.raises(ValueError, match="column 'a' is in both --x and --given"):
+        check_apart({"--x": ["a"], "--y": ["b"], "--given": ["a"]})
+
+
+@given(st.lists(st.text(max_size=5), max_size=8), st.text(max_size=12))
+def test_any_pattern_selects_known_columns_or_says_why_not(names, pattern):
+    try:
+        chosen = select(names, pattern)
+    except ValueError as error:
+        chosen, message = [], str(error)
+    else:
+        message = "chosen"
+    assert len(message.splitlines()) == 1
+    assert set(chosen) <= set(names)
+    assert len(set(chosen)) == len(chosen)
+
+
+# --- missing values ------------------------------------------------------------------------------
+
+
+def test_missing_values_are_counted_or_dropped(tmp_path):
+    path = write(tmp_path / "data.csv", "a,b\n1,x\n,y\n3,NA\nnan,z\n5,w\n")
+    table = read_table(path)
+    with pytest.raises(
+        ValueError, match=r"in 3 of 5 rows \(column 'a': 2, first in row 2, column 'b': 1, first"
+    ):
+        table.complete()
+    kept = table.complete(drop=True)
+    assert kept.array(["a"]).ravel().tolist() == [1, 5]
+    labels = kept.columns["b"].labels
+    assert labels is not None
+    assert [labels[code] for code in kept.columns["b"].values] == ["x", "w"]
+    assert kept.complete() is kept
+
+
+def test_no_more_than_three_columns_are_named():
+    columns = {name: Column(np.array([1, np.nan, 2])) for name in "abcde"}
+    with pytest.raises(ValueError, match="and 2 more columns"):
+        Table("data.csv", columns).complete()
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"a": [np.nan] * 3, "b": [1.0, 2, 3]}, "'a' has no value in any of 3 rows"),
+        ({"a": [np.nan, 1, 2], "b": [1, np.nan, 2]}, "1 of 3 rows have no missing value"),
+        ({"a": [1.0, -np.inf, np.inf]}, "'a' is infinite in 2 of 3 rows, first in row 2"),
+    ],
+)
+def test_what_dropping_does_not_mend(columns, message):
+    table = Table("data.csv", {name: Column(np.array(v)) for name, v in columns.items()})
+    with pytest.raises(ValueError, match=message):
+        table.complete(drop=True)
+
+
+# --- broken files --------------------------------------------------------------------------------
+
+
+def corrupted(data, seed):
+    """The same number of bytes, some of them others."""
+    g = np.random.default_rng(seed)
+    array = np.frombuffer(data, np.uint8).copy()
+    array[g.integers(0, len(array), 8)] = g.integers(0, 256, 8)
+    return array.tobytes()
+
+
+def bare_zip(**members):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name.replace("_", "."), data)
+    return stream.getvalue()
+
+
+GOOD = {
+    "parquet": parquet({"a": np.arange(500.0), "b": [str(i % 7) for i in range(500)]}),
+    "npz": npz(a=np.arange(500.0), b=np.arange(500)),
+    "npy": npy(np.arange(500.0)),
+}
+BROKEN = {
+    # name: (contents, message)
+    "empty.csv": (b"", "empty.csv is empty"),
+    "empty.parquet": (b"", "is empty"),
+    "empty.npz": (b"", "is empty"),
+    "newlines.csv": (b"\n\n\n", "is empty"),
+    "space.csv": (b"  \n1\n2\n", "begins with an empty line"),
+    "header.csv": (b"a,b\n", "holds no rows"),
+    "one.csv": (b"a,b\n1,2\n", "holds one row"),
+    "ragged-long.csv": (b"a,b\n1,2\n3,4,5\n6,7\n", "row 2 has 3 values but the header has 2"),
+    "ragged-short.csv": (b"a,b\n1,2\n3\n6,7\n", "row 2 has 1 values but the header has 2"),
+    "ragged-late.csv": (b"a,b\n" + b"1,2\n" * 50_000 + b"3\n", "row 50001 has 1 values"),
+    "text.csv": (b"a,b\n1,2\n2,2\nabc,3\n", "column 'a' holds numbers but row 3 holds 'abc'"),
+    "comma.tsv": (b"a\tb\n1,5\t2\n2,5\t3\n", "row 1 holds '1,5'; write a decimal point"),
+    "twice.csv": (b"a,b,a\n1,2,3\n4,5,6\n", "has 2 columns named 'a'"),
+    "numbers.csv": (b"1.5,2\n2.5,3\n3.5,4\n", r"begins with numbers \(1.5, 2\)"),
+    "latin-header.csv": ("größe,b\n1,2\n3,4\n".encode("latin-1"), "not in UTF-8 .byte 0xf6"),
+    "latin.csv": ("a,b\nü,2\nö,4\n".encode("latin-1"), "column 'a' is not in UTF-8"),
+    "utf-16.csv": ("a,b\n1,2\n3,4\n".encode("utf-16"), "is in UTF-16"),
+    "nul.csv": (b"a,b\n1,\x002\n3,4\n", "bytes that no text has"),
+    "garbage.csv": (bytes(range(256)) * 40, "bytes that no text has"),
+    "open.csv": (b'a,b\n1,2\n3,"4\n5,6\n7,8\n', "odd number of quotes"),
+    "open-header.csv": (b'a,"b\n1,2\n3,4\n', "odd number of quotes"),
+    "wide-field.csv": (b"a" * 200_000 + b",b\n1,2\n3,4\n", "damaged or not a CSV file"),
+    "all-parquet.csv": (GOOD["parquet"], "looks like a Parquet file; rename it to all-parquet.pa"),
+    "all-npz.csv": (GOOD["npz"], "looks like an NPZ or another zip file; rename it"),
+    "all-npy.tsv": (GOOD["npy"], "looks like an NPY file; rename it to all-npy.npy"),
+    "really-npz.npy": (GOOD["npz"], "looks like an NPZ or another zip file"),
+    "really-npy.npz": (GOOD["npy"], "looks like an NPY file"),
+    "packed.csv": (b"\x1f\x8b" + bytes(50), "looks like a gzip file; unpack it"),
+    "really-csv.parquet": (CSV, "is not a Parquet file; it looks like text"),
+    "really-csv.npz": (CSV, "is not an NPZ file; it looks like text"),
+    "garbage.npy": (bytes(range(256)), "is not an NPY file; write it again as one$"),
+    "table.xlsx": (b"PK", "ends in '.xlsx'; save it as one of .csv, .tsv, .parquet, .npz, .npy"),
+    "none": (CSV, "ends in ''; save it as one of"),
+    "short.parquet": (GOOD["parquet"][:-30], "damaged or not a Parquet file"),
+    "tiny.parquet": (b"PAR1", "damaged or not a Parquet file"),
+    "one.parquet": (parquet({"a": [1.0]}), "holds one row"),
+    "none.parquet": (parquet({"a": pa.array([], pa.float64())}), "holds no rows"),
+    "no-text.parquet": (parquet({"a": pa.array([], pa.string())}), "holds no rows"),
+    "no-columns.parquet": (parquet({}), "has no columns"),
+    "lists.parquet": (parquet({"a": [[1, 2], [3]]}), "column 'a' holds list<.*>; save one number"),
+    "bytes.parquet": (parquet({"a": [b"\xff", b"u"]}), "column 'a' is not in UTF-8"),
+    "fixed.parquet": (parquet({"a": pa.array([b"12", b"34"], pa.binary(2))}), "holds fixed"),
+    "short.npz": (GOOD["npz"][:-30], "damaged or not an NPZ file"),
+    "no-arrays.npz": (bare_zip(readme_txt=b"hello"), "holds no arrays"),
+    "bad-array.npz": (bare_zip(a_npy=b"hello"), "damaged or not an NPZ file"),
+    "cut-array.npz": (bare_zip(a_npy=GOOD["npy"][:-8]), "is cut off: an array of shape .500,."),
+    "lengths.npz": (npz(a=np.zeros(3), b=np.zeros(4)), "rows: a has 3, b has 4; choose arrays of"),
+    "widths.npz": (
+        npz(x=np.zeros((5, 4)), w=np.zeros((5, 2)), y=np.zeros(4)),
+        "the arrays differ in their numbers of rows: x has 5, y has 4, w has 5; choose arrays of",
+    ),
+    "many.npz": (
+        npz(**{f"a{k}": np.zeros(3 + (k == 8)) for k in range(9)}),
+        r"rows: a0 has 3, a8 has 4, a1 has 3, a2 has 3, ... \(9 in all\); choose",
+    ),
+    "scalar.npz": (npz(a=np.float64(3)), "'a' is a single value"),
+    "complex.npz": (npz(a=np.zeros(3, complex)), "'a' holds complex numbers"),
+    "hollow.npz": (npz(a=np.zeros((3, 0))), "'a' has shape .3, 0., which holds no values"),
+    "latin.npz": (npz(a=np.array([b"\xff", b"u"])), "column 'a' is not in UTF-8"),
+    "text.npz": (npz(a=np.array(["1", "2", "x"])), "row 3 holds 'x'"),
+    "objects.npy": (npy(np.array([1, "a"], object), allow_pickle=True), "holds Python objects"),
+    "fields.npy": (npy(np.zeros(3, [("a", float), ("b", int)])), "holds named fields"),
+    "letters.npy": (b"\x93NUMPY\x03\x00" + GOOD["npy"][8:], "holds an array with named fields"),
+    "short.npy": (GOOD["npy"][:-8], "is cut off"),
+    "claims.npy": (
+        GOOD["npy"].replace(b"(500,), }   ", b"(500000000,)}"), "is cut off",
+    ),
+    "header.npy": (GOOD["npy"][:20], "damaged or not an NPY file"),
+    "scalar.npy": (npy(np.float64(3)), "the array is a single value"),
+    "one.npy": (npy(np.zeros(1)), "holds one row"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_file_gets_one_clear_line(tmp_path, name):
+    contents, message = BROKEN[name]
+    with pytest.raises(ValueError, match=message) as error:
+        read_table(write(tmp_path / name, contents))
+    assert len(str(error.value).splitlines()) == 1
+    assert len(str(error.value)) < 300
+
+
+def test_files_that_are_none(tmp_path):
+    (tmp_path / "folder.csv").mkdir()
+    with pytest.raises(ValueError, match=r"folder\.csv is a folder"):
+        read_table(tmp_path / "folder.csv")
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        read_table(tmp_path / "missing.csv")
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(ValueError, match="is a device or a pipe"):
+        read_table(tmp_path / "pipe.csv")
+    with pytest.raises(ValueError, match="cannot be read: File name too long"):
+        read_table(tmp_path / ("a" * 300 + ".csv"))
+
+
+def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
+    path = write(tmp_path / "data.csv", CSV)
+
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("pathlib.Path.open", refuse)
+    with pytest.raises(ValueError, match=r"data\.csv cannot be read: Permission denied"):
+        read_table(path)
+
+
+def test_an_unknown_column_is_named(tmp_path):
+    path = write(tmp_path / "data.csv", CSV)
+    with pytest.raises(ValueError, match=r"data\.csv: there is no column 'labl'; did you mean 'l"):
+        read_table(path, ["labl"])
+
+
+def test_pickles_are_never_loaded(tmp_path):
+    class Bomb:
+        def __reduce__(self):
+            return (os.mkdir, (str(tmp_path / "executed"),))
+
+    array = np.array([Bomb(), Bomb()], object)
+    for name, data in (
+        ("data.npy", npy(array, allow_pickle=True)),
+        ("data.npz", npz(x=array, y=np.arange(2))),
+    ):
+        path = write(tmp_path / name, data)
+        read_names(path)
+        with pytest.raises(ValueError, match="holds Python objects, which are not read"):
+            read_table(path)
+    assert not (tmp_path / "executed").exists()
+    assert read_table(tmp_path / "data.npz", ["y"]).rows == 2
+
+
+def test_a_huge_header(tmp_path):
+    names = [f"column_{i}" for i in range(100_000)]
+    row = ",".join(["1.5"] * len(names))
+    path = write(tmp_path / "data.csv", "\n".join([",".join(names), row, row, row]))
+    assert read_names(path) == names
+    assert select(names, "column_99998:")[-1] == "column_99999"
+    assert read_table(path, ["column_7", "column_99999"]).rows == 3
+    with pytest.raises(ValueError, match=r"did you mean .*\(100000 in all\)"):
+        select(names, "colum_7")
+
+
+def test_rows_and_headers_longer_than_can_be_parsed(tmp_path, monkeypatch):
+    monkeypatch.setattr("mibounds.cli.formats._BLOCK", 1 << 10)
+    with pytest.raises(ValueError, match="begins with a line of over"):
+        read_table(write(tmp_path / "header.csv", "a," * 2000 + "\n1\n"))
+    with pytest.raises(ValueError, match="has a row of over"):
+        read_table(write(tmp_path / "row.csv", "a,b\n1,2\n3," + "4" * 3000 + "\n5,6\n"))
+
+
+def test_without_pyarrow(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for name in ("data.csv", "data.parquet"):
+        with pytest.raises(ImportError, match=r"pip install 'mibounds\[tables\]'"):
+            read_table(write(tmp_path / name, SAME[name]))
+    assert read_table(write(tmp_path / "data.npz", SAME["data.npz"])).rows == 3
+
+
+def test_out_of_memory_is_said(tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr("numpy.load", fail)
+    with pytest.raises(ValueError, match="do not fit into memory"):
+        read_table(write(tmp_path / "data.npy", GOOD["npy"]))
+
+
+# --- any file at all -----------------------------------------------------------------------------
+
+
+def read_or_refuse(path):
+    """Read the file in full; it may be refused, with one line."""
+    try:
+        names = read_names(path)
+        table = read_table(path)
+        table.array(names)
+        table.complete(drop=True)
+    except ValueError as error:
+        message = str(error)
+    else:
+        message = "read"
+    assert len(message.splitlines()) == 1
+
+
+ENDINGS = (".csv", ".tsv", ".parquet", ".npz", ".npy")
+HEADS = (b"", b"PAR1", b"PK\x03\x04", b"\x93NUMPY\x01\x00", b"a,b\n")
+quick = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@quick
+@given(st.sampled_from(ENDINGS), st.sampled_from(HEADS), st.binary(max_size=200))
+def test_any_bytes(tmp_path, ending, head, data):
+    read_or_refuse(write(tmp_path / f"data{ending}", head + data))
+
+
+@quick
+@given(st.lists(st.lists(st.text('abc019.,"\n\r;- \tén', max_size=4), max_size=4), max_size=6))
+def test_any_text(tmp_path, rows):
+    read_or_refuse(write(tmp_path / "data.csv", "\n".join(",".join(row) for row in rows)))
+
+
+@quick
+@given(st.sampled_from(list(GOOD)), st.integers(0, 2**32), st.integers(0, 6000))
+def test_any_damage(tmp_path, kind, seed, length):
+    read_or_refuse(write(tmp_path / f"data.{kind}", corrupted(GOOD[kind], seed)))
+    read_or_refuse(write(tmp_path / f"data.{kind}", GOOD[kind][:length]))
+
+
+# --- size ----------------------------------------------------------------------------------------
+
+MEASURE = """
+import resource, sys
+import numpy, pyarrow.csv, pyarrow.parquet
+from mibounds.cli.tables import read_table
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+table = read_table(sys.argv[1], ["c3", "c17"])
+table.array(["c3", "c17"])
+print(table.rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_a_large_parquet_file_is_read_by_the_column(tmp_path):
+    rows, columns = 200_000, 40  # 64 MB, of which 3.2 are wanted
+    g = np.random.default_rng(0)
+    path = tmp_path / "large.parquet"
+    pq.write_table(pa.table({f"c{i}": g.normal(size=rows) for i in range(columns)}), path)
+    assert path.stat().st_size > 50e6
+    result = subprocess.run(
+        [sys.executable, "-c", MEASURE, str(path)], capture_output=True, text=True, check=True
+    )
+    read, kilobytes = map(int, result.stdout.split())
+    unit = 1 if sys.platform != "darwin" else 1024
+    assert read == rows
+    assert kilobytes / unit < 40_000

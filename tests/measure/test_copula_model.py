@@ -1,0 +1,419 @@
+"""The Gaussian copula with learned corrections, part by part."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import mibounds as mb
+from mibounds.measure import copula_model as bridges
+from mibounds.measure.copula_model import Effort, Mixture, gaussian_information, measure_bridge
+from mibounds.measure.label_regressions import PRIOR, regress_labels
+from mibounds.samples.columns import as_columns
+
+QUICK = Effort(folds=2, members=1, steps=250, hidden=(32, 32), components=4, patience=100)
+
+
+def folds(n, k=2):
+    return np.array_split(np.random.default_rng(0).permutation(n), k)
+
+
+def measure(x, y, given=None, effort=QUICK):
+    sides = [None if s is None else as_columns("s", s).scored() for s in (x, y, given)]
+    return measure_bridge(*sides, folds(len(sides[0]), effort.folds), effort, 0)
+
+
+def gaussian(n, seed, noise=1.0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 3))
+    return x, x[:, :2] + noise * rng.normal(size=(n, 2))
+
+
+def test_gaussian_information_is_the_closed_form_without_bias():
+    """At n = 40 the maximum likelihood estimate is too large by a sixth of a nat."""
+    values = [gaussian_information(*gaussian(40, s), np.empty((40, 0)))[0] for s in range(400)]
+    error = np.std(values) / math.sqrt(len(values))
+    assert abs(np.mean(values) - math.log(2)) < 3 * error < 0.05
+
+
+def test_gaussian_information_given_something():
+    """x and y share z; given z nothing is left."""
+    rng = np.random.default_rng(0)
+    z, e = rng.normal(size=(5000, 2)), rng.normal(size=(5000, 4))
+    x, y = z + e[:, :2], z[:, :1] + e[:, 2:3]
+    assert gaussian_information(x, y, z)[0] == pytest.approx(0, abs=0.005)
+    assert gaussian_information(x, y, z[:, :0])[0] > 0.1
+
+
+def test_gaussian_information_needs_rows():
+    with pytest.raises(ValueError, match="more rows than the 6 columns"):
+        gaussian_information(np.eye(5)[:, :4], np.eye(5)[:, :2], np.empty((5, 0)))
+
+
+def test_a_gaussian_needs_no_correction_and_gets_the_closed_form():
+    found = measure(*gaussian(2000, 1))
+    assert found.nats == pytest.approx(math.log(2), abs=0.08)
+    assert abs(found.nats - found.gaussian) < 0.01
+    assert found.pointwise.mean() == pytest.approx(found.nats)
+
+
+def test_a_correction_sees_what_the_gaussian_cannot():
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(3000, 2))
+    y = (x**2).sum(1, keepdims=True) + rng.normal(size=(3000, 1))
+    found = measure(x, y)
+    assert found.gaussian < 0.02
+    assert 0.4 < found.nats < 0.8
+    assert found.lower
+    assert np.mean(found.lower) <= np.mean(found.upper) <= np.mean(found.club)
+
+
+def test_labels_by_a_classifier():
+    rng = np.random.default_rng(3)
+    y = rng.integers(0, 3, 3000)
+    x = np.stack([y + 0.05 * rng.normal(size=3000), rng.normal(size=3000)], 1)
+    effort = Effort(folds=2, members=1, steps=600, hidden=(32, 32))
+    found = measure(x, y, effort=effort)
+    assert found.nats == pytest.approx(math.log(3), abs=0.05)
+    swapped = measure(y, x, effort=effort)
+    assert swapped.nats == pytest.approx(found.nats, abs=0.02)
+    curves = {name for name, _ in found.history}
+    assert curves == {"q(labels | rest)", "q(labels | rest), a regression corrected"}
+
+
+def labelled(n, columns, strength, seed):
+    """A label whose logit is a sum of all columns, and what it shares with them."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, columns))
+    logit = strength * x.sum(1) / math.sqrt(columns)
+    y = (rng.random(n) < 1 / (1 + np.exp(-logit))).astype(int)
+    places, weights = np.polynomial.hermite_e.hermegauss(80)
+    logit = strength * places
+    p = 1 / (1 + np.exp(-logit))
+    entropy = p * np.logaddexp(0, -logit) + (1 - p) * np.logaddexp(0, logit)
+    return x, y, math.log(2) - (weights * entropy).sum() / weights.sum()
+
+
+@pytest.mark.parametrize("strength", [0.0, 1.0, 3.0])
+def test_many_columns_do_not_lower_what_labels_share(strength):
+    """To learn 60 numbers from 1400 rows costs 0.02 nats on others, which are given back."""
+    errors = []
+    for seed in range(6):
+        x, y, truth = labelled(2000, 60, strength, seed)
+        found = measure(x, y, effort=Effort(members=1, steps=100, hidden=(16,)))
+        assert found.shortfall == 0
+        assert found.pointwise.mean() == pytest.approx(found.nats)
+        errors.append(found.nats - truth)
+    assert abs(np.mean(errors)) < 0.012
+    assert np.abs(errors).max() < 0.04
+
+
+def test_given_does_not_count_the_cost_of_its_own_columns():
+    x, y, _ = labelled(2000, 30, 2.0, 0)
+    z = np.random.default_rng(1).normal(size=(2000, 30))
+    plain, given = measure(x, y), measure(x, y, z)
+    assert given.nats == pytest.approx(plain.nats, abs=0.03)
+
+
+def test_a_correction_of_labels_that_does_not_pay_is_dropped(monkeypatch):
+    """Models that beat the regression on the few rows they stop by, and on no others."""
+    x, y, _ = labelled(1500, 5, 1.0, 0)
+
+    class Boastful(bridges.Classifier):
+        def table(self, a):
+            noise = torch.randn(
+                a[:, self.inputs :].shape, generator=torch.Generator().manual_seed(0)
+            )
+            return (a[:, self.inputs :] + 2 * noise).log_softmax(-1)
+
+        def learning_loss(self, x, y):
+            return -1e3 + 0 * self.net.start.sum()
+
+    before = measure(x, y)
+    monkeypatch.setattr(bridges, "Classifier", Boastful)
+    found = measure(x, y)
+    assert found.nats == pytest.approx(before.nats, abs=0.02)
+    assert found.nats > 0.05
+    assert np.mean(found.lower) == pytest.approx(np.mean(before.lower), abs=0.02)
+
+
+def test_a_logistic_regression_is_at_its_optimum():
+    x, y, _ = labelled(900, 4, 2.0, 3)
+    y = y + (x[:, 1] > 1)  # three labels
+    x[:, 3] = x[:, 0] - x[:, 2]  # and one column that is no news
+    train = np.arange(0, 900, 2)
+    _, (table, fair) = regress_labels(x, y, 3, train, train[:50])
+    assert fair
+    np.testing.assert_allclose(np.exp(table).sum(1), 1)
+    gap = np.exp(table[train]) - np.eye(3)[y[train]]
+    np.testing.assert_allclose(gap.mean(0), 0, atol=1e-5)
+    white = x[train] - x[train].mean(0)
+    slope = white.T @ gap / len(train)
+    logits = table[train] - table[train].mean(1, keepdims=True)
+    weights = np.linalg.lstsq(white, logits - logits.mean(0), rcond=1e-8)[0]
+    covariance = white.T @ white / len(train)
+    prior = covariance @ weights / (PRIOR**2 * len(train))
+    np.testing.assert_allclose(slope + prior, 0, atol=1e-5)
+
+
+def test_a_regression_of_very_many_rows_is_fitted_to_some(monkeypatch):
+    x, y, truth = labelled(4000, 3, 2.0, 0)
+    monkeypatch.setattr(bridges, "MOST", 500)
+    fitted = []
+
+    def spy(a, codes, classes, rows, *others):
+        fitted.append(len(rows))
+        return regress_labels(a, codes, classes, rows, *others)
+
+    monkeypatch.setattr(bridges, "regress_labels", spy)
+    assert measure(x, y).nats == pytest.approx(truth, abs=0.03)
+    assert max(fitted) <= 500
+
+
+def test_labels_that_a_plane_parts_have_a_finite_regression():
+    x = np.random.default_rng(0).normal(size=(1000, 20))
+    y = (x.sum(1) > 0).astype(int)
+    _, (table, _) = regress_labels(x, y, 2, np.arange(800), np.arange(800, 900))
+    assert np.isfinite(table).all()
+    own = table[np.arange(1000), y]
+    assert -0.15 < own[800:].mean() < own[:800].mean() < 0
+
+
+def test_few_rows_narrow_the_prior():
+    """64 columns and 350 rows: a wide prior costs other rows three quarters of what is shared."""
+    train, check, rest = np.split(np.arange(500), [350, 400])
+    gains = []
+    for seed in range(6):
+        x, y, truth = labelled(500, 64, 3.0, seed)
+        _, (table, fair) = regress_labels(x, y, 2, train, check)
+        assert not fair
+        gains.append(table[rest, y[rest]].mean() + math.log(2))
+    assert 0.6 * truth < np.mean(gains) < truth
+    found = measure(x, y)
+    assert 0.3 * truth < found.nats < truth
+    assert found.shortfall > 0.05
+
+
+def test_rows_that_tell_nothing_leave_the_frequencies():
+    x, y, _ = labelled(300, 40, 3.0, 0)
+    y[250:] = 1 - y[250:]  # where what the others tell is wrong
+    rows = np.arange(250), np.arange(250, 300)
+    (alike, fair), (table, _) = regress_labels(x, y, 2, *rows)
+    counts = np.bincount(y[:250]) + 0.5
+    np.testing.assert_allclose(alike, np.tile(np.log(counts / counts.sum()), (300, 1)))
+    assert fair
+    assert np.array_equal(table, alike)
+    assert len(regress_labels(np.empty((300, 0)), y, 2, *rows)) == 1
+
+
+def test_a_regression_that_only_hinders_is_left_out(monkeypatch):
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 1500)
+    x = np.stack([y + 0.1 * rng.normal(size=1500), rng.normal(size=1500)], 1)
+    misled = np.log(rng.dirichlet([0.1] * 3, size=1500) + 1e-6)
+    alone, both = (
+        lambda *args: regress_labels(*args)[:1],
+        lambda *args: [regress_labels(*args)[0], (misled, False)],
+    )
+    monkeypatch.setattr(bridges, "regress_labels", alone)
+    expected = measure(x, y)
+    monkeypatch.setattr(bridges, "regress_labels", both)
+    found = measure(x, y)
+    np.testing.assert_allclose(found.pointwise, expected.pointwise, atol=1e-6)
+    np.testing.assert_allclose(found.lower, expected.lower, atol=1e-6)
+
+
+def test_mixed_columns_by_the_chain_rule():
+    """A label worth log 2 and, apart from it, a number worth log(2)/2."""
+    rng = np.random.default_rng(4)
+    label, x = rng.integers(0, 2, 4000), rng.normal(size=4000)
+    left = np.stack([label, x], 1)
+    right = np.stack([label, x + rng.normal(size=4000)], 1)
+    found = measure(left, right)
+    assert found.nats == pytest.approx(1.5 * math.log(2), abs=0.08)
+    assert not found.lower
+
+
+def test_what_a_label_has_said_is_not_counted_again():
+    """The number beside the label follows from it, but for noise."""
+    rng = np.random.default_rng(4)
+    label, noise = rng.integers(0, 2, 3000), rng.normal(size=(2, 3000))
+    found = measure(np.stack([label, noise[0]], 1), np.stack([label, 2 * label + noise[1]], 1))
+    assert found.nats == pytest.approx(math.log(2), abs=0.05)
+
+
+def test_given_removes_what_is_shared():
+    rng = np.random.default_rng(5)
+    z = rng.normal(size=(3000, 1))
+    x, y = z + rng.normal(size=(3000, 1)), z + rng.normal(size=(3000, 1))
+    assert measure(x, y).nats > 0.1
+    assert measure(x, y, z).nats == pytest.approx(0, abs=0.02)
+
+
+def test_dependence_within_a_side_is_none_between_them():
+    rng = np.random.default_rng(8)
+    x, y = rng.normal(size=(3000, 3)), rng.normal(size=(3000, 1))
+    y = np.hstack([y, y**2 + 0.5 * rng.normal(size=(3000, 1))])
+    assert measure(x, y).nats == pytest.approx(0, abs=0.05)
+
+
+def test_given_a_label():
+    """The xor of two labels shares nothing with either, and one bit given the other."""
+    rng = np.random.default_rng(6)
+    a, b = rng.integers(0, 2, (2, 2000))
+    assert measure(a, a ^ b).nats == pytest.approx(0, abs=0.02)
+    assert measure(a, a ^ b, b).nats == pytest.approx(math.log(2), abs=0.1)
+
+
+def test_no_row_is_evaluated_by_a_model_of_itself(monkeypatch):
+    """A row is known by its first input."""
+    fit, log_prob = bridges.fit, Mixture.log_prob
+    fitted, checked, evaluated = {}, {}, []
+
+    def names(a):
+        return set(a[:, 0].tolist())
+
+    def spy_on_fit(model, x, y, **options):
+        fit(model, x, y, **options)
+        fitted[model], checked[model] = names(x), names(options["held_out"][0])
+
+    def spy_on_log_prob(model, a, e):
+        if model in fitted and names(a) != checked[model]:
+            evaluated.append((model, names(a)))
+        return log_prob(model, a, e)
+
+    monkeypatch.setattr(bridges, "fit", spy_on_fit)
+    monkeypatch.setattr(Mixture, "log_prob", spy_on_log_prob)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(1000, 2))
+    measure(x, x[:, :1] ** 2 + 0.3 * rng.normal(size=(1000, 1)))
+    assert len(evaluated) == len(fitted) == 2
+    for model, rows in evaluated:
+        parts = fitted[model], checked[model], rows
+        assert [len(part) for part in parts] == [438, 62, 500]
+        assert len(set.union(*parts)) == 1000
+    assert len(evaluated[0][1] | evaluated[1][1]) == 1000
+
+
+def test_a_correction_has_to_beat_the_gaussian_and_is_dropped_where_it_does_not(monkeypatch):
+    """A fit that ruins the model stands for one that finds nothing."""
+    seen = []
+
+    def ruin(model, x, y, **options):
+        seen.append((options["to_beat"], options["held_out"][1]))
+        model.net.start.data.fill_(50.0)
+
+    monkeypatch.setattr(bridges, "fit", ruin)
+    found = measure(*gaussian(1000, 9))
+    assert found.nats == pytest.approx(found.gaussian, abs=1e-12)
+    assert len(seen) == 2 * QUICK.folds
+    for to_beat, e in seen:
+        normal = torch.distributions.Normal(0.0, 1.0).log_prob(e).sum(1).mean()
+        assert to_beat == pytest.approx(-normal.item(), rel=1e-5)
+
+
+def test_the_bounds_are_moved_by_what_is_peculiar_to_the_rows_that_met(monkeypatch):
+    monkeypatch.setattr(bridges, "PAIRS", 50)
+    monkeypatch.setattr(bridges.bounds, "club", lambda *_: torch.zeros(()))
+    found = measure(*gaussian(400, 10))
+    shares = [found.pointwise[rows[:50]].mean() for rows in folds(400)]
+    np.testing.assert_allclose(found.club, found.nats - np.array(shares))
+    assert max(map(abs, found.club)) > 0.01  # there is something peculiar
+
+
+def test_the_same_seed_gives_the_same_number():
+    x, y = gaussian(600, 7)
+    y = y**3 + x[:, :1] ** 2
+    assert measure(x, y).nats == measure(x, y).nats
+
+
+def test_a_mixture_is_a_density():
+    torch.manual_seed(0)
+    model = Mixture(2, 1, QUICK)
+    for p in model.parameters():
+        torch.nn.init.normal_(p, std=0.5)
+    grid = torch.linspace(-60, 60, 40001)[:, None]
+    a = torch.randn(2).expand(len(grid), 2)
+    mass = torch.trapezoid(model.log_prob(a, grid).exp(), grid[:, 0])
+    assert mass.item() == pytest.approx(1, abs=1e-3)
+
+
+def test_a_mixture_is_narrow_where_its_heaviest_part_is():
+    model = Mixture(0, 2, QUICK).requires_grad_(False)
+    start = model.net.start.view(QUICK.components, 1 + 2 * 2)
+    a = torch.empty(7, 0)
+    assert model.narrow(a) == 0
+    start[1, 4] = -20.0  # of one part, in one column
+    start[2, 0] = 5.0
+    assert model.narrow(a) == 0
+    start[1, 0] = 6.0
+    assert model.narrow(a) == 1
+
+
+def test_frequencies_have_the_bias_of_the_entropy_taken_off():
+    codes = np.repeat([0, 1, 2], [10, 20, 10])
+    entropy = 1.5 * math.log(2) + 2 / 80
+    assert -bridges._frequencies(codes).mean() == pytest.approx(entropy)
+
+
+def test_all_pairs_are_those_of_one_by_one():
+    torch.manual_seed(0)
+    models = [Mixture(2, 3, QUICK) for _ in range(2)]
+    for model in models:
+        for p in model.parameters():
+            torch.nn.init.normal_(p, std=0.3)
+        model.requires_grad_(False)
+    a, t, s = torch.randn(70, 2), torch.randn(70, 3), torch.randn(70, 3)
+    scores = bridges._pairs(models, a, t, s)
+    for i, j in ((0, 0), (3, 65), (69, 1)):
+        e = (t[j] - s[i])[None]
+        one = torch.stack([m.log_prob(a[i : i + 1], e) for m in models]).logsumexp(0) - math.log(2)
+        assert scores[i, j].item() == pytest.approx(one.item(), abs=1e-4)
+
+
+@pytest.mark.parametrize("labels", [False, True])
+def test_log_ratios_of_all_pairs(labels):
+    """Row i is of x_i, column j of y_j, whichever side is modelled; each mean over x is 1."""
+    rng = np.random.default_rng(0)
+    x, noise = rng.normal(size=(800, 3)), rng.normal(size=(800, 2))
+    y = (x[:, :2] + noise > 0)[:, 0] + 0 if labels else x[:, :2] + noise
+    sides, halves = (as_columns("x", x), as_columns("y", y)), folds(800)
+    options = halves, QUICK, 0, torch.device("cpu")
+    ratios = bridges.log_ratios(*sides, *options)
+    np.testing.assert_array_equal(bridges.log_ratios(*sides[::-1], *options), ratios.T)
+    np.testing.assert_allclose(np.exp(ratios).mean(0), 1, rtol=1e-5)
+    x, y = x[halves[0]], y[halves[0]]
+    if labels:
+        chance = torch.special.ndtr(torch.from_numpy(x[:, :1])).numpy()
+        truth = np.log(np.where(y == 1, chance, 1 - chance)) + math.log(2)
+    else:
+        truth = (-((y - x[:, None, :2]) ** 2) / 2 + y**2 / 4).sum(2) + math.log(2)
+    near = np.abs(ratios - truth)[np.abs(truth) < 2]
+    assert np.median(near) < 0.25
+
+
+def test_the_floor_is_the_error_of_the_closed_form_where_nothing_is_shared():
+    draws = np.random.default_rng(0).normal(size=(400, 150, 5))
+    values = [gaussian_information(d[:, :3], d[:, 3:], d[:, :0])[0] for d in draws]
+    found = measure(draws[0, :, :3], draws[0, :, 3:])
+    assert found.floor == pytest.approx(np.std(values), rel=0.15)
+
+
+def test_which_side_is_modelled():
+    rng = np.random.default_rng(0)
+    x, y = as_columns("x", rng.normal(size=(50, 3))), as_columns("y", rng.normal(size=(50, 2)))
+    label = as_columns("z", np.arange(50) % 2)
+    assert bridges.choose_target(x, y) == (y, x)
+    assert bridges.choose_target(y, x) == (y, x)
+    assert bridges.choose_target(x, label)[0] is label
+    assert bridges.choose_target(label, x)[0] is label
+
+
+@pytest.mark.parametrize("name", ["student-1", "swiss-roll"])
+def test_it_comes_near_to_truths_that_are_not_gaussian(name):
+    task = mb.TASKS[name]
+    x, y = task.sample(4000, generator=0)
+    effort = Effort(folds=2, members=1, steps=600)
+    found = measure(x, y, effort=effort)
+    assert found.nats == pytest.approx(task.mutual_information, abs=0.12)

@@ -1,0 +1,642 @@
+"""From samples to an Estimate."""
+
+import json
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch.distributions import Independent, Normal
+from torch.utils.data import TensorDataset
+
+import mibounds as mb
+from mibounds.measure import estimation
+from mibounds.measure.copula_model import Bridge, Effort
+from mibounds.measure.diagnostics import look_at_bridge, look_at_estimator, look_at_rows, worth_of
+from mibounds.measure.estimation import default_methods, estimate
+from mibounds.samples.columns import as_columns
+
+rng = np.random.default_rng(7)
+FAST = {"budget": "fast"}
+
+
+@pytest.fixture(autouse=True)
+def small_effort(monkeypatch):
+    effort = Effort(
+        folds=2, members=1, steps=150, hidden=(32, 32), components=4, batch_size=64, patience=75
+    )
+    monkeypatch.setitem(estimation.EFFORTS, "fast", effort)
+
+
+def normal(*shape):
+    return rng.normal(size=shape)
+
+
+def gaussian(n=600, seed=0, x_dim=3, y_dim=2, noise=1.0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, x_dim))
+    return x, x[:, :y_dim] + noise * rng.normal(size=(n, y_dim))
+
+
+def codes_of(result):
+    return {a.code for a in result.warnings}
+
+
+@pytest.mark.parametrize("name", [*mb.ESTIMATORS, *mb.CLASSICAL, "bridge"])
+def test_every_method_by_name(name):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 2))
+    if name == "plug_in":
+        y = (x[:, 0] > 0) + 0
+        x = np.sign(x[:, :1] + 0.5 * rng.normal(size=(400, 1)))
+    else:
+        y = x[:, :1] + 0.7 * rng.normal(size=(400, 1))
+        x = x[:, :1] if name == "binning" else x
+    result = estimate(x, y, methods=name, folds=2, **FAST)
+    row = result.rows[0]
+    assert row.method == result.method == name
+    assert result.nats == row.nats
+    assert math.isfinite(row.nats)
+    assert row.error > 0
+    assert result.interval[0] < result.nats < result.interval[1]
+    json.loads(result.to_json())
+
+
+def test_the_interval_covers_the_truth_about_as_often_as_it_says():
+    hits = 0
+    for seed in range(60):
+        x, y = gaussian(300, seed)
+        result = estimate(x, y, methods="gaussian_copula", level=0.8)
+        hits += result.interval[0] < math.log(2) < result.interval[1]
+    assert 38 <= hits <= 57  # 48 of 60 in the mean
+
+
+def test_forms_of_the_same_samples_give_the_same_number():
+    x, y = gaussian(200)
+    values = {
+        round(estimate(a, b, **FAST).nats, 5)
+        for a, b in (
+            (x, y),
+            (torch.tensor(x), torch.tensor(y)),
+            (x.tolist(), y.tolist()),
+            (TensorDataset(torch.tensor(x), torch.tensor(y)), None),
+        )
+    }
+    assert len(values) == 1
+
+
+def test_normal_scores_make_monotone_maps_irrelevant():
+    x, y = gaussian(400)
+    same = estimate(np.exp(x), y**3, **FAST)
+    assert same.nats == pytest.approx(estimate(x, y, **FAST).nats, abs=1e-6)
+    raw = estimate(np.exp(3 * x), y**3, normal_scores=False, methods="gaussian")
+    assert raw.nats < same.nats - 0.1
+
+
+def test_without_normal_scores_the_density_of_a_single_target_is_learned_too():
+    """A log-normal y is far from the Gaussian of its mean and variance, whatever x is."""
+    x, y = gaussian(3000, 0, 2, 1)
+    raw = estimate(x, np.exp(y / 2), normal_scores=False, methods="bridge", **FAST)
+    assert raw.nats == pytest.approx(math.log(2) / 2, abs=0.08)
+
+
+def test_seeds_decide():
+    x, y = gaussian(1000)
+    y = y + x[:, :2] ** 2
+    a, b, c = (estimate(x, y, seed=s, **FAST).nats for s in (0, 0, 1))
+    assert a == b != c
+
+
+def test_the_global_state_of_random_numbers_is_left_alone():
+    x, y = gaussian(300)
+    torch.manual_seed(5)
+    before = torch.get_rng_state(), np.random.get_state()[1]  # noqa: NPY002
+    estimate(x, y, methods=["bridge", "infonce"], folds=2, **FAST)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert (np.random.get_state()[1] == before[1]).all()  # noqa: NPY002
+
+
+def test_labels():
+    rng = np.random.default_rng(1)
+    y = rng.integers(0, 3, 900)
+    x = np.eye(3)[y] + 0.05 * rng.normal(size=(900, 3))
+    result = estimate(x, y, **FAST)
+    assert result.nats == pytest.approx(math.log(3), abs=0.2)
+    for method in ("club", "ba", "infonce", "vub"):
+        value = estimate(x, y, methods=method, folds=2, **FAST).nats
+        assert math.isfinite(value)
+    text = estimate(x, np.array(["a", "b", "c"])[y], **FAST)
+    assert text.nats == pytest.approx(result.nats, abs=1e-6)
+
+
+def test_conditional_information():
+    rng = np.random.default_rng(2)
+    z = rng.normal(size=(1500, 1))
+    x, y = z + rng.normal(size=(1500, 2)), z + rng.normal(size=(1500, 1))
+    assert estimate(x, y, **FAST).nats > 0.15
+    assert estimate(x, y, given=z, **FAST).nats == pytest.approx(0, abs=0.03)
+    ba = estimate(x, y, given=z, methods="ba", folds=2, **FAST)
+    assert ba.nats == pytest.approx(0, abs=0.12)
+    assert ba.rows[0].side == "neither"
+
+
+def test_the_default_by_kind_and_width():
+    def names(x, y, given=None):
+        sides = [None if s is None else as_columns("s", s) for s in (x, y, given)]
+        return default_methods(*sides)
+
+    rng = np.random.default_rng(0)
+    wide, one = rng.normal(size=(400, 4)), rng.normal(size=(400, 1))
+    label = np.arange(400) % 3
+    assert names(wide, one) == ["bridge"]
+    assert names(one, one) == ["ksg", "bridge"]
+    assert names(one, label) == ["ksg_mixed", "bridge"]
+    assert names(label, label) == ["plug_in", "bridge"]
+    assert names(one, one, wide) == ["bridge"]
+    sparse = np.arange(400) % 20
+    assert names(sparse, np.roll(sparse, 7)) == ["plug_in", "bridge"]
+    assert names(sparse, rng.permutation(sparse)) == ["bridge"]  # too many cells to count in
+
+
+def test_bracket():
+    x, y = gaussian(1500)
+    result = estimate(x, y, **FAST)
+    sides = {row.method: row.side for row in result.rows}
+    assert sides["bridge-infonce"] == "lower"
+    assert sides["bridge-l1out"] == sides["bridge-club"] == "upper"
+    assert result.lower <= result.upper
+    assert result.lower < result.nats + 0.1
+
+
+def test_the_bracket_is_the_narrowest_that_may_hold(monkeypatch):
+    """An upper bound under the value has lost its condition, unless it is the value."""
+    values = {
+        "bridge": ("neither", 1.0),
+        "infonce": ("lower", 0.8),
+        "ba": ("lower", 0.9),
+        "club": ("upper", 0.95),
+        "l1out": ("upper", 1.2),
+        "vub": ("upper", 1.5),
+    }
+
+    def measure(name, problem):
+        bound, nats = values[name]
+        return estimation._Outcome([mb.Row(name, bound, "", nats, 0.1, 0.0)], 0.1, "said")
+
+    monkeypatch.setattr(estimation, "_measure", measure)
+    result = estimate(*gaussian(200), methods=list(values))
+    assert (result.nats, result.lower, result.upper) == (1.0, 0.9, 1.2)
+    used = {
+        row.method: not row.condition.startswith("not used: below the value") for row in result.rows
+    }
+    assert used == {**dict.fromkeys(values, True), "club": False}
+    assert estimate(*gaussian(200), methods=["club", "vub"]).upper == 0.95
+    alone = estimate(*gaussian(200), methods="bridge", level=0.6826894921)
+    assert (alone.lower, alone.upper) == (None, None)
+    assert alone.interval == pytest.approx((0.9, 1.1))
+
+
+@pytest.mark.parametrize("permutations", [0, 2])
+def test_no_row_is_evaluated_by_an_estimator_of_itself(permutations, monkeypatch):
+    """A row is known by its first input; at most 60 meet at once."""
+    fit, forward = estimation.fit, mb.BA.forward
+    fitted, evaluated = [], []
+
+    def names(x):
+        return set(x[:, 0].tolist())
+
+    def spy_on_fit(estimator, x, y, **options):
+        fit(estimator, x, y, **options)
+        fitted.append(names(x) | names(options["held_out"][0]))
+
+    def spy_on_forward(estimator, x, y, **options):
+        evaluated.append((len(fitted) - 1, names(x)))
+        return forward(estimator, x, y, **options)
+
+    monkeypatch.setattr(estimation, "MEETING", 60)
+    monkeypatch.setattr(estimation, "fit", spy_on_fit)
+    monkeypatch.setattr(mb.BA, "forward", spy_on_forward)
+    estimate(*gaussian(200), methods="ba", permutations=permutations, **FAST)
+    assert len(fitted) == 2 + bool(permutations)
+    assert all(rows and not rows & fitted[k] for k, rows in evaluated)
+    assert all(len(rows) <= 60 for _, rows in evaluated)
+    assert len(set.union(*(rows for k, rows in evaluated if k < 2))) == 200
+
+
+def test_runs_of_dependent_rows_stay_together():
+    folds = estimation._fold(100, 3, 10, 0)
+    assert np.concatenate(folds).tolist() == list(range(100))
+    runs = np.random.default_rng(0).normal(size=30)
+    error = estimation._standard_error(np.repeat(runs, 5), 5)
+    assert error == pytest.approx(runs.std(ddof=1) / math.sqrt(30))
+    order = estimation._order(95, 10, np.random.default_rng(0))
+    assert sorted(order) == list(range(95))
+    starts = [i for i in range(95) if i == 0 or order[i] != order[i - 1] + 1]
+    assert all(order[i] % 10 == 0 for i in starts)
+    assert len(starts) > 5
+
+
+@pytest.mark.parametrize("block", [1, 20])
+def test_the_error_of_the_bridge_has_a_floor_and_knows_the_runs(block, monkeypatch):
+    shares = np.repeat(np.random.default_rng(0).normal(size=10), 20)
+    monkeypatch.setattr(
+        estimation, "measure_bridge", lambda *_: Bridge(shares.mean(), shares, floor=0.5)
+    )
+    result = estimate(*gaussian(200), block=block, methods="bridge")
+    rows = shares if block == 1 else shares[::20]
+    spread = rows.std(ddof=1) / math.sqrt(len(rows))
+    assert result.rows[0].error == pytest.approx(math.hypot(spread, 0.5))
+
+
+def test_blocks_widen_the_interval_of_dependent_rows():
+    rng = np.random.default_rng(3)
+    noise = rng.normal(size=(2, 4000))
+    for t in range(1, 4000):
+        noise[:, t] += 0.95 * noise[:, t - 1]
+    x, y = noise[0], noise[0] + noise[1]
+    alone = estimate(x, y, methods="gaussian_copula")
+    runs = estimate(x, y, methods="gaussian_copula", block=100)
+    assert runs.nats == alone.nats
+    width = [np.diff(r.interval)[0] for r in (alone, runs)]
+    assert width[1] > 2 * width[0]
+    with pytest.raises(ValueError, match="at least 2 blocks"):
+        estimate(x, y, methods="gaussian_copula", block=3000)
+
+
+@pytest.mark.parametrize("method", ["bridge", "ksg", "club"])
+def test_permutations_tell_dependence_from_none(method):
+    x, y = gaussian(400, 4, 1, 1)
+    result = estimate(x, y, methods=method, folds=2, permutations=39, **FAST)
+    assert result.p_value == 1 / 40
+    assert len(result.null) == 39
+    none = estimate(
+        x,
+        np.random.default_rng(9).normal(size=400),
+        methods=method,
+        folds=2,
+        permutations=19,
+        **FAST,
+    )
+    assert none.p_value > 1 / 20
+
+
+def test_p_values_of_independent_variables_are_uniform():
+    """200 seeds; the largest distance to the uniform distribution function, 1 % level."""
+    p = []
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        x, y = rng.normal(size=(60, 2)), rng.normal(size=(60, 1))
+        p.append(estimate(x, y, permutations=39, seed=seed, **FAST).p_value)
+    p = np.sort(p)
+    grid = np.arange(1, 41) / 40
+    distance = np.abs(np.searchsorted(p, grid, side="right") / len(p) - grid).max()
+    assert distance < 1.63 / math.sqrt(200)
+
+
+def test_intervals_of_independent_variables_cover_zero():
+    hits = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        result = estimate(rng.normal(size=(200, 3)), rng.normal(size=(200, 2)), **FAST)
+        hits += result.interval[0] <= 0 <= result.interval[1]
+    assert hits >= 35
+
+
+def test_progress_goes_from_start_to_end():
+    seen = []
+    x, y = gaussian(300)
+    estimate(
+        x,
+        y,
+        methods=["bridge", "club"],
+        folds=2,
+        permutations=3,
+        progress=lambda part, word: seen.append((part, word)),
+        **FAST,
+    )
+    parts = [p for p, _ in seen]
+    assert parts == sorted(parts)
+    assert parts[0] == 0
+    assert parts[-1] == 1
+    assert {w for _, w in seen} == {"bridge", "club", "permutations"}
+
+
+def test_history_has_both_curves():
+    x, y = gaussian(500)
+    result = estimate(x, y, methods="infonce", folds=2, **FAST)
+    assert {p.fold for p in result.history} == {0, 1}
+    assert all(math.isfinite(p.held_out) and math.isfinite(p.loss) for p in result.history)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"methods": "guess"}, "methods among .* but got 'guess'"),
+        ({"methods": []}, "at least one method"),
+        ({"budget": "huge"}, 'budget "default" or "fast"'),
+        ({"level": 1.5}, "level between 0 and 1"),
+        ({"folds": 1}, "2 to 50 folds but got 1"),
+        ({"permutations": -1}, "permutations >= 0"),
+        ({"block": 0}, "block >= 1"),
+        ({"y": None}, "Expected y, or a Dataset"),
+        ({"y": np.zeros((99, 2))}, "y to vary"),
+        ({"y": normal(99, 2)}, "as many rows of y as of x but got 99 and 100"),
+        ({"x": normal(10, 2), "y": normal(10)}, "at least 20 rows but got 10"),
+        ({"given": normal(100), "permutations": 5}, "no permutations together with given"),
+        ({"given": normal(100), "methods": "ksg"}, "no given for ksg"),
+        ({"y": np.arange(100) % 2, "methods": "ksg"}, "continuous columns for ksg"),
+        ({"methods": "plug_in"}, "discrete columns for plug_in"),
+        (
+            {"y": np.stack([np.arange(100) % 2, normal(100)], 1), "methods": "club"},
+            "y of one kind for club",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_what_makes_no_sense_is_refused(change, message):
+    options = {"x": normal(100, 2), "y": normal(100), **change}
+    x, y = options.pop("x"), options.pop("y")
+    with pytest.raises(ValueError, match=message):
+        estimate(x, y, **options)
+
+
+# Diagnostics: each is triggered, and silent where all is well.
+
+
+def test_nothing_to_say_of_good_samples():
+    x, y = gaussian(2000)
+    assert codes_of(estimate(x, y, **FAST)) == set()
+
+
+def test_advice_few_samples():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 5))
+    assert "few-samples" in codes_of(estimate(x, x[:, :2] + rng.normal(size=(60, 2)), **FAST))
+    x, y = rng.normal(size=(150, 12)), rng.normal(size=(150, 4))
+    assert "few-samples" in codes_of(estimate(x, y, methods="gaussian"))
+    assert "few-samples" not in codes_of(estimate(x[:, :11], y, methods="gaussian"))
+
+
+@pytest.mark.parametrize("method", ["ksg", "ksg_mixed", "kde", "mlmi"])
+def test_advice_neighbours_that_are_far(method):
+    rng = np.random.default_rng(0)
+    x, noise = rng.normal(size=(2, 1000, 10))
+    code = f"{method}-many-columns"
+    assert code not in codes_of(estimate(x[:, :1], x[:, :2] + noise[:, :2], methods=method))
+    weak = estimate(x[:, :2], 0.1 * x[:, :3] + noise[:, :3], methods=method)
+    assert (code in codes_of(weak)) == (method == "kde")  # which has less than the Gaussian copula
+    low = estimate(x[:, :5], x[:, :5] + 0.3 * noise[:, :5], methods=method)
+    (advice,) = [a for a in low.warnings if a.code == code]
+    assert f"its value, {low.nats:.3f}, where the Gaussian copula alone has 6." in advice.message
+    assert low.verdict == "doubt"
+    if method == "ksg_mixed":
+        y = (x[:, 0] + noise[:, 0] > 0).astype(int)
+        far = estimate(x, y, methods=method)
+        (advice,) = [a for a in far.warnings if a.code == code]
+        assert "Gaussian" not in advice.message
+        assert code not in codes_of(estimate(x[:, :4], y, methods=method))
+
+
+def test_advice_labels_of_many_columns():
+    rng = np.random.default_rng(0)
+    y = rng.integers(4, size=800)
+    x = rng.normal(size=(4, 40))[y] + 3 * rng.normal(size=(800, 40))
+    few = estimate(x, y, **FAST)
+    (advice,) = [a for a in few.warnings if a.code == "bridge-few-rows"]
+    assert "models of 350 rows, and a linear one has 120 numbers" in advice.message
+    assert f"some {120 / 700:.2f} nats" in advice.message
+    assert few.verdict == "doubt"
+    assert "bridge-few-rows" not in codes_of(estimate(x[:, :3], y % 2, **FAST))
+    numbers = estimate(x, x[:, :1] + rng.normal(size=(800, 1)), **FAST)
+    assert "bridge-few-rows" not in codes_of(numbers)
+
+
+def test_no_interval_lies_below_zero(monkeypatch):
+    def measure(name, problem):
+        return estimation._Outcome([mb.Row(name, "neither", "", nats, 0.01, 0.0)], 0.01, "made up")
+
+    monkeypatch.setattr(estimation, "_measure", measure)
+    for nats, high in ((-0.05, 0.0), (-0.01, -0.01 + 0.0196), (0.3, 0.3196)):
+        low, top = estimate(normal(50, 2), normal(50)).interval
+        assert (low, top) == pytest.approx((nats - 0.0196, high), abs=1e-5)
+
+
+def test_bounds_have_the_error_of_the_value_too():
+    values = []
+    for seed in range(12):
+        rows = {r.method: r for r in estimate(*gaussian(400, seed), **FAST).rows}
+        values.append([rows[f"bridge-{name}"] for name in ("infonce", "l1out")])
+        assert all(row.error >= rows["bridge"].error for row in values[-1])
+    for rows in zip(*values, strict=True):
+        spread = np.std([row.nats for row in rows], ddof=1)
+        assert 0.5 < np.mean([row.error for row in rows]) / spread < 2
+
+
+def test_advice_duplicated_rows():
+    x, y = gaussian(300)
+    result = estimate(np.tile(x, (2, 1)), np.tile(y, (2, 1)), methods="gaussian")
+    assert "duplicated-rows" in codes_of(result)
+
+
+def test_advice_ties():
+    x, y = gaussian(400)
+    x[:100, 0] = 0.0
+    result = estimate(x, y, methods="gaussian")
+    (advice,) = [a for a in result.warnings if a.code == "ties"]
+    assert "Column 0 of x" in advice.message
+    assert "25%" in advice.message
+    assert advice.remedy == 'Use "ksg_mixed".'
+    x[:, 0] = np.round(x[:, 0])
+    result = estimate(x, y, methods="gaussian", x_kinds="continuous")
+    (advice,) = [a for a in result.warnings if a.code == "ties"]
+    assert "or say it is discrete (x_kinds)" in advice.remedy
+    labels = estimate(np.arange(400) % 2, np.arange(400) % 3, methods="plug_in")
+    assert "ties" not in codes_of(labels)
+
+
+def test_every_column_with_ties_is_named():
+    x, y = gaussian(400)
+    x[:100, 0] = x[:200, 2] = y[:300, 1] = 0.0
+    warnings = estimate(x, y, methods="gaussian").warnings
+    named = [a.message.split(" has ")[0] for a in warnings if a.code == "ties"]
+    assert named == ["Column 0 of x", "Column 2 of x", "Column 1 of y"]
+
+
+def test_nothing_is_said_twice(monkeypatch):
+    """Given something, an estimator is fitted twice, and looked at each time."""
+    advice = mb.Advice("ba-odd", "It is odd.", "Take another.")
+    monkeypatch.setattr(estimation.diagnostics, "look_at_estimator", lambda *_: [advice])
+    x, y, z = np.random.default_rng(0).normal(size=(3, 400, 1))
+    assert estimate(x, y, given=z, methods="ba", folds=2, **FAST).warnings == (advice,)
+
+
+@pytest.mark.parametrize("function", [lambda x: 2 * x + 1, np.square, lambda x: np.sin(2 * x)])
+def test_advice_deterministic(function):
+    x = np.random.default_rng(0).normal(size=(5000, 1))
+    assert "deterministic" in codes_of(estimate(x, function(x), methods="binning"))
+    assert "deterministic" in codes_of(estimate(function(x), x, methods="binning"))
+    noisy = function(x) + 0.1 * np.random.default_rng(1).normal(size=x.shape)
+    assert "deterministic" not in codes_of(estimate(x, noisy, methods="binning"))
+
+
+def test_copies_and_few_rows_are_no_function():
+    x, y = gaussian(500, x_dim=1, y_dim=1)
+    twice = estimate(np.tile(x, (2, 1)), np.tile(y, (2, 1)), methods="gaussian")
+    assert codes_of(twice) == {"duplicated-rows"}
+    for seed in range(30):
+        few = estimate(*gaussian(20, seed, x_dim=1, y_dim=1), methods="gaussian")
+        assert codes_of(few) == {"few-samples"}
+    x, _ = gaussian(100, x_dim=1, y_dim=1)
+    assert "deterministic" in codes_of(estimate(x, x**2, methods="gaussian"))
+
+
+def test_advice_rare_labels():
+    rng = np.random.default_rng(0)
+    x, names = rng.normal(size=(300, 2)), np.array([f"person {i}" for i in range(300)])
+    (advice,) = [a for a in estimate(x, names, **FAST).warnings if a.code == "rare-labels"]
+    assert "has 300 labels in 300 rows" in advice.message
+    assert "rare-labels" not in codes_of(
+        estimate(x, np.arange(300) % 60, y_kinds="discrete", **FAST)
+    )
+    assert "rare-labels" in codes_of(estimate(x, np.arange(300) % 61, y_kinds="discrete", **FAST))
+
+
+def test_advice_nothing_is_predicted():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(800, 3)), rng.normal(size=(800, 2))
+    for method in ("bridge", "club"):
+        result = estimate(x, y, methods=method, folds=2, **FAST)
+        assert "q-no-better-than-marginal" in codes_of(result), method
+
+
+def test_advice_infonce_ceiling(monkeypatch):
+    effort = Effort(folds=2, steps=600, hidden=(64,), batch_size=64, patience=600)
+    monkeypatch.setitem(estimation.EFFORTS, "fast", effort)
+    x = normal(80, 2)
+    result = estimate(x, x + 1e-3 * normal(80, 2), methods="infonce", **FAST)
+    assert "infonce-ceiling" in codes_of(result)
+    low = mb.Row("infonce", "lower", "", 2.0, 0.1, 0.0)
+    assert look_at_estimator(low, [{}], 1000) == []
+
+
+def test_advice_variance_exploding():
+    """With the true log-ratio of 10 nats the mean of exponentials rests on few pairs."""
+    found = {}
+    for name in ("gaussian-10", "gaussian-dense"):
+        task = mb.TASKS[name]
+        x, y = task.sample(500, generator=0)
+        worth = estimation._worth(mb.NWJ(critic=task.log_ratio), x, y, np.arange(500))
+        row = mb.Row("nwj", "lower", "", 1.0, 0.1, 0.0)
+        found[name] = [a.code for a in look_at_estimator(row, [worth], 500)]
+    assert found == {"gaussian-10": ["nwj-variance"], "gaussian-dense": []}
+
+
+def test_advice_log_variance_limit():
+    x = np.random.default_rng(0).normal(size=(400, 2))
+    row = mb.Row("club", "upper", "", 1.0, 0.1, 0.0)
+
+    from mibounds.measure.diagnostics import look_at_estimator
+
+    y = torch.tensor(x, dtype=torch.float32)
+    stuck = Independent(Normal(y, math.exp(-7.4)), 1)
+    worth = worth_of(stuck, y, stuck.log_prob(y).mean().item())
+    assert worth["at_limit"] == 1
+    assert "club-log-variance-limit" in {a.code for a in look_at_estimator(row, [worth], 100)}
+
+
+def test_advice_scale_limit():
+    shares = rng.normal(3, 1, 3000)
+    (advice,) = look_at_bridge(Bridge(3.0, shares, narrow=0.5), 0.02)
+    assert advice.code == "bridge-scale-limit"
+    assert look_at_bridge(Bridge(3.0, shares), 0.02) == []
+
+
+def test_advice_nothing_is_shared_goes_by_the_error_of_the_value():
+    found = Bridge(0.3, np.full(100, 0.3), gaussian=0.3)
+    (advice,) = look_at_bridge(found, 0.16)
+    assert advice.code == "q-no-better-than-marginal"
+    assert look_at_bridge(found, 0.14) == []
+
+
+def test_advice_upper_under_lower():
+    low = mb.Row("infonce", "lower", "", 2.0, 0.01, 0.0)
+    high = mb.Row("l1out", "upper", "", 1.0, 0.01, 0.0)
+    assert [a.code for a in look_at_rows([low, high])] == ["upper-under-lower"]
+    assert look_at_rows([high, mb.Row("infonce", "lower", "", 1.01, 0.01, 0.0)]) == []
+    assert look_at_rows([high, mb.Row("infonce", "lower", "", 1.2, 0.1, 0.0)]) == []
+
+
+def test_advice_subsampled(monkeypatch):
+    monkeypatch.setitem(estimation.MOST, "ksg", 200)
+    x, y = gaussian(500, 0, 1, 1)
+    assert "ksg-subsampled" in codes_of(estimate(x, y, methods="ksg"))
+
+
+@pytest.mark.parametrize("block", [1, 10])
+def test_some_rows_of_a_time_series_are_neighbours(block, monkeypatch):
+    """Rows of a run that are taken from all over would count as dependent, and are not."""
+    monkeypatch.setitem(estimation.MOST, "ksg", 200)
+    monkeypatch.setattr(estimation, "MEETING", 100)
+    seen = []
+    influence = mb.KSG.influence
+
+    def spy(self, x, y):
+        seen.append((x[:, 0], y[:, 0]))
+        return influence(self, x, y)
+
+    monkeypatch.setattr(mb.KSG, "influence", spy)
+    t = np.arange(500.0)  # a row is known by its value
+    result = estimate(
+        t, -t, methods="ksg", normal_scores=False, block=block, permutations=1, seed=1
+    )
+    assert "ksg-subsampled" in codes_of(result)
+    (x, y), *permuted = seen
+    assert len(x) == 200
+    assert (y == -x).all()
+    assert (np.diff(x) == 1).all() == (block > 1)
+    assert x[0] > 0
+    for x, y in permuted:
+        assert len(x) == 100
+        assert (np.diff(x) == 1).all() == (block > 1)
+        assert sorted(-y) == list(x)
+
+
+def test_every_advice_says_what_to_do():
+    rng = np.random.default_rng(0)
+    with warnings.catch_warnings():
+        result = estimate(rng.normal(size=(50, 6)), rng.normal(size=(50, 3)), **FAST)
+    assert result.warnings
+    assert all(a.message and a.remedy for a in result.warnings)
+
+
+def test_the_kinds_of_some_columns():
+    x, y = gaussian()
+    z = np.arange(len(x)) % 40
+    mixed = np.column_stack([x, z])
+    result = estimate(
+        mixed, y, given=z, x_kinds=[None, None, "continuous", "discrete"],
+        given_kinds=["discrete"], methods="bridge", **FAST,
+    )  # fmt: skip
+    assert result.config["x_kinds"] == ["continuous"] * 3 + ["discrete"]
+    assert result.config["given_kinds"] == ["discrete"]
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_it_fits_also_where_gradients_are_off(mode):
+    task = mb.TASKS["mixture-cross"]
+    x, y = task.sample(400, generator=0)
+    on = mb.estimate(x, y, methods=["doe", "bridge"], budget="fast", folds=2)
+    with mode():
+        x, y = x + 0, y + 0
+        off = mb.estimate(x, y, methods=["doe", "bridge"], budget="fast", folds=2)
+        assert torch.is_grad_enabled() is False
+    assert off.nats == on.nats
+
+
+def test_fits_also_where_gradients_are_off():
+    x, y = mb.TASKS["gaussian-2"].sample(200, generator=0)
+    with torch.no_grad():
+        one, many = mb.CLUB(20, 20, 8), [mb.CLUB(20, 20, 8) for _ in range(2)]
+        assert mb.fit(one, x, y, steps=11)[-1] < mb.fit(mb.CLUB(20, 20, 8), x, y, steps=1)[0]
+        mb.fit_many(many, x, y, steps=5)

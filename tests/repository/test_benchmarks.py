@@ -1,0 +1,325 @@
+"""The benchmarks, run as a user runs them, and what they make of their rows."""
+
+import copy
+import importlib.util
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import mibounds as mb
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*command):
+    result = subprocess.run(
+        [sys.executable, *map(str, command)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    return result
+
+
+@pytest.fixture
+def load(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return importlib.import_module
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Results of a quick run of the steps."""
+    out = tmp_path_factory.mktemp("bench")
+    shown = run("benchmarks/steps.py", "--quick", "--out", out).stdout
+    assert "L1Out, N = 32768" in shown
+    return out
+
+
+@pytest.fixture
+def result(folder):
+    return json.loads((folder / "steps_cpu.json").read_text())
+
+
+def test_steps_are_measured(result):
+
+    rows = result["rows"]
+    assert [row["method"] for row in rows] == [name for name in mb.ESTIMATORS for _ in range(3)]
+    assert {row["n"] for row in rows} == {32, 64, 128}
+    assert all(row["ms"] > 0 for row in rows)
+    for row in rows:
+        linear = row["method"] in ("club_sample", "vub", "ba", "doe")
+        assert ("naive_skipped" in row) == linear == (row["naive_ms"] is None)
+        if not linear:
+            assert row["ratio"] == pytest.approx(row["naive_ms"] / row["ms"], rel=1e-2)
+            assert row["difference_nats"] < 1e-4
+    assert {(row["method"], row["form"]) for row in result["memory"]} == {
+        (name, form) for name in ("club", "infonce") for form in ("fast", "naive")
+    }
+    assert [row["n"] for row in result["sampled"]] == [512, 1024]
+    assert result["command"] == "python benchmarks/steps.py --device cpu --quick"
+
+
+def test_steps_leave_figures_and_nothing_half_done(folder):
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "steps_cpu.json",
+        "steps_cpu.png",
+        "steps_cpu.svg",
+    ]
+    assert (folder / "steps_cpu.png").read_bytes().startswith(b"\x89PNG")
+    text = (folder / "steps_cpu.json").read_text() + (folder / "steps_cpu.svg").read_text()
+    assert str(ROOT) not in text
+    assert str(folder) not in text
+
+
+def test_steps_go_on_after_an_interruption(folder, result, tmp_path):
+    keys = ("command", "python", "torch", "mibounds", "device_type", "device", "dim", "hidden")
+    settings = {key: result[key] for key in keys}
+    sections = {
+        "steps": copy.deepcopy(result["rows"]),
+        "sampled": result["sampled"][:1],
+        "memory": result["memory"],
+    }
+    sections["steps"][0]["ms"] = 12345.0
+    part = tmp_path / "steps_cpu.part.json"
+    part.write_text(json.dumps({"settings": settings, "seconds": 1000, "sections": sections}))
+    run("benchmarks/steps.py", "--quick", "--out", tmp_path)
+    again = json.loads((tmp_path / "steps_cpu.json").read_text())
+    assert not part.exists()
+    assert again["rows"] == sections["steps"]  # kept, not measured anew
+    assert again["seconds"] > 1000
+    assert len(again["sampled"]) == 2
+    assert again["sampled"][0] == result["sampled"][0]
+
+
+def test_goals_follow_from_the_rows(load, result):
+    steps = load("steps")
+    assert result["acceptance"] == steps.acceptance(result)
+    sampled = result["acceptance"][-1]
+    assert sampled["measured"] == max(row["ratio"] for row in result["sampled"])
+    assert all(row["holds"] is None for row in result["acceptance"][:-1])  # not in a quick run
+
+    span = {"from": 2**14, "to": 2**20}
+
+    def holds(device, ratio, exponent, mib):
+        fit = {"method": "club", "form": "fast", "what": "time", "exponent": exponent}
+        changed = result | {
+            "rows": [{"method": m, "n": 4096, "ratio": ratio} for m in ("club", "l1out")],
+            "exponents": [fit | span],
+            "compiled": [
+                {"method": m, "n": 1024, "ratio": ratio, "compiled_ratio": ratio}
+                for m in ("infonce", "nwj")
+            ],
+            "kept": [{"method": "club", "n": 4096, "ratio": ratio}],
+            "sampled": [{"n": 512, "ratio": 1.0}, {"n": 1024, "ratio": exponent}],
+            "memory": [
+                {"method": "l1out", "n": 32768, "hidden": 64, "form": "fast", "MiB": mib},
+                {"method": "infonce", "n": 8192, "hidden": 256, "form": "fast", "MiB": mib},
+            ],
+        }
+        entries = steps.acceptance(changed | {"device_type": device})
+        assert len(entries) == len(result["acceptance"]) == 12
+        assert [entry["goal"] is None for entry in entries[:4]] == (
+            [False, True, False, True] if device == "cpu" else [True, True, False, True]
+        )
+        return [entry["holds"] for entry in entries if entry["goal"] is not None]
+
+    assert holds("cpu", 1001.0, 1.19, 2047.0) == [True] * 10
+    assert holds("cpu", 5.9, 1.21, 2049.0) == [False] * 10
+    assert holds("cuda", 5.9, 1.21, 2047.0) == [False, True, True]  # growth and memory alone
+
+
+def test_exponents_are_those_of_the_rows(load):
+    steps = load("steps")
+    rows = [
+        {"method": "club", "n": 2**k, "ms": 2.0**k / 1000 + 5 * (k < 14), "naive_ms": None}
+        for k in range(5, 21)
+    ]
+    rows += [
+        {"method": "l1out", "n": 2**k, "ms": 4.0**k, "naive_ms": 8.0**k if k < 9 else None}
+        for k in range(5, 13)
+    ]
+    memory = [
+        {"method": "l1out", "n": 4**k, "hidden": 64, "form": "fast", "MiB": 4.0**k}
+        for k in range(1, 6)
+    ]
+    kept = [{"method": "club", "n": 2**k, "ms": 3.0**k} for k in (12, 14, 15, 16)]
+    fits = {
+        (fit["method"], fit["form"], fit["what"]): (fit["exponent"], fit["from"], fit["to"])
+        for fit in steps.exponents({"rows": rows, "memory": memory, "kept": kept})
+    }
+    assert fits == {
+        ("club", "fast", "time"): (1.0, 2**14, 2**20),
+        ("club", "kept", "time"): (1.585, 2**14, 2**16),
+        ("l1out", "fast", "time"): (2.0, 2**9, 2**12),
+        ("l1out", "naive", "time"): (3.0, 2**5, 2**8),
+        ("l1out", "fast", "memory"): (1.0, 16, 1024),
+    }
+
+
+def test_predictions(load):
+    steps = load("steps")
+    rows = [{"n": 32, "ms": 7.0}, {"n": 64, "ms": 1000.0}, {"n": 128, "ms": 4000.0}]
+    assert steps.predicted_seconds(rows, 256, "ms") == pytest.approx(16)
+    assert steps.predicted_seconds(rows, 512, "ms") == pytest.approx(64)
+    assert steps.predicted_seconds(rows[:1], 512, "ms") == 0
+    flat = [{"n": 32, "ms": 1000.0}, {"n": 64, "ms": 1000.0}]
+    assert steps.predicted_seconds(flat, 128, "ms") == pytest.approx(2)  # linear at least
+
+
+def test_a_child_reports_or_fails(load):
+    measurements = load("measurements")
+    assert measurements.in_child(divmod, 7, 2) == (3, 1)
+    with pytest.raises(RuntimeError, match=r"divmod.*ZeroDivisionError"):
+        measurements.in_child(divmod, 7, 0)
+
+
+def test_streaming(tmp_path):
+    samples = tmp_path / "samples"
+    samples.mkdir()
+    out = tmp_path / "out"
+    run("benchmarks/streaming.py", "--quick", "--folder", samples, "--out", out)
+    result = json.loads((out / "streaming.json").read_text())
+    assert result["streaming"]["samples"] == result["rows"] == 200_000
+    assert result["streaming"]["exact"]
+    a, b = result["streaming"]["nats"], result["in_memory"]["nats"]
+    memory, difference = result["acceptance"]
+    assert difference["measured"] == result["relative_difference"] == abs(a - b) / b < 1e-6
+    assert memory["measured"] == result["streaming"]["peak_MB"]
+    assert memory["holds"] == (memory["measured"] < 600)
+    assert difference["holds"]
+    assert not list(samples.iterdir())
+    assert [path.name for path in out.iterdir()] == ["streaming.json"]
+
+
+def test_streaming_removes_its_samples_when_stopped(tmp_path):
+    command = [sys.executable, "benchmarks/streaming.py", "--rows", "20000000"]
+    process = subprocess.Popen(
+        [*command, "--folder", str(tmp_path), "--out", str(tmp_path / "out")],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        end = time.monotonic() + 60
+        while not list(tmp_path.glob("*/x.npy")) and time.monotonic() < end:
+            time.sleep(0.05)
+        assert list(tmp_path.glob("*/x.npy"))
+        process.send_signal(signal.SIGTERM)
+        _, error = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 1
+    assert b"interrupted" in error
+    assert not list(tmp_path.iterdir())
+
+
+def test_rivals_say_what_is_missing():
+    if importlib.util.find_spec("torch_mist"):
+        pytest.skip("torch-mist is here")
+    command = [sys.executable, "benchmarks/rivals.py", "--quick"]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert shown.returncode == 1
+    assert "torch-mist is not installed" in shown.stderr
+
+
+@pytest.mark.parametrize("name", ["tasks", "coverage", "labels"])
+def test_measure_writes_rows_and_skips_those_that_are_there(name, tmp_path):
+    command = ("benchmarks/measure.py", name, "--quick", "--jobs", "1", "--out", tmp_path)
+    run(*command)
+    rows = (tmp_path / f"{name}.jsonl").read_text().splitlines()
+    summary = json.loads((tmp_path / f"{name}.json").read_text())
+    assert summary["command"] == f"python benchmarks/measure.py {name}"
+    assert all(set(a) == {"what", "goal", "measured", "holds"} for a in summary["acceptance"])
+    kept = "\n".join(rows[:2]) + '\n{"task": "torn'
+    (tmp_path / f"{name}.jsonl").write_text(kept)
+    run(*command)
+    again = (tmp_path / f"{name}.jsonl").read_text().splitlines()
+    assert again[:2] == rows[:2]  # seconds and all: not measured again
+    assert len(again) == len(rows)
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_large_file_is_measured(tmp_path):
+    run("benchmarks/measure.py", "large", "--quick", "--out", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["large.json"]
+    result = json.loads((tmp_path / "large.json").read_text())
+    assert result["nats"] == pytest.approx(result["truth"], abs=0.1)
+    assert result["interval"][0] < result["nats"] < result["interval"][1]
+    seconds, memory = result["acceptance"]
+    assert seconds["measured"] == result["seconds"] > 0
+    assert memory["measured"] == result["peak_MB"] > result["before_MB"]
+
+
+def test_a_soak_of_the_penalty(tmp_path):
+    run("benchmarks/penalty.py", "soak", "--steps", "60", "--out", tmp_path)
+    result = json.loads((tmp_path / "penalty_soak.json").read_text())
+    assert result["steps_not_finite"] == 0
+    assert result["parameters_finite"] is True
+    assert [row["step"] for row in result["rows"]] == list(range(3, 61, 3))
+
+
+def test_trainings_are_timed(sets, tmp_path):
+    command = ("benchmarks/trainings.py", "--device", "cpu", "--quick", "--out", tmp_path)
+    run(*command, "--methods", "none", "club", "club_sample")
+    result = json.loads((tmp_path / "trainings_cpu.json").read_text())
+    rows = {(row["experiment"], row["method"]): row for row in result["rows"]}
+    assert list(rows) == [
+        *(("information-bottleneck", m) for m in ("none", "club", "club_sample")),
+        *(("domain-adaptation", m) for m in ("club", "club_sample")),
+    ]
+    whole = [key for key, row in rows.items() if row["from"] == "the whole training"]
+    assert whole == [("information-bottleneck", "club"), ("domain-adaptation", "club_sample")]
+    assert [each["measured"] for each in result["acceptance"]] == [
+        rows[key]["seconds"] for key in whole
+    ]
+
+
+def test_timings_that_are_broken_off_keep_what_they_have(load, tmp_path, monkeypatch, capsys):
+    trainings = load("trainings")
+
+    def measure(name, method, args):
+        if method == "club_sample":
+            raise KeyboardInterrupt
+        return {"experiment": name, "method": method, "seconds": 1.0, "from": "nothing"}
+
+    monkeypatch.setattr(trainings, "measure", measure)
+    command = ["trainings.py", "--device", "cpu", "--out", str(tmp_path), "--methods"]
+    monkeypatch.setattr("sys.argv", [*command, "club", "club_sample"])
+    with pytest.raises(KeyboardInterrupt):
+        trainings.main()
+    result = json.loads((tmp_path / "trainings_cpu.json").read_text())
+    assert [row["method"] for row in result["rows"]] == ["club"]
+    monkeypatch.setattr("sys.argv", [*command, "clubs"])
+    with pytest.raises(SystemExit):
+        trainings.main()
+    assert "but got clubs; leave it out for all" in capsys.readouterr().err
+
+
+def test_a_training_that_takes_too_long_misses_its_goal(load):
+    trainings = load("trainings")
+    rows = [{"experiment": "information-bottleneck", "method": m, "seconds": s}
+            for m, s in (("club", 60.5), ("vub", 99.0))]  # fmt: skip
+    (goal,) = trainings.accept(rows)
+    assert not goal["holds"]
+    rows[0]["seconds"] = 59.5
+    assert trainings.accept(rows)[0]["holds"]
+
+
+def test_a_normalising_layer_is_in_one_variant(load, monkeypatch):
+    normalise = load("normalise")
+    measure, layer, made = mb.estimate, normalise.nn.BatchNorm1d, []
+
+    def make(*args, **options):
+        made.append((args, options))
+        return layer(*args, **options)
+
+    monkeypatch.setattr(mb, "estimate", lambda z, s: measure(z, s, methods="gaussian"))
+    monkeypatch.setattr(normalise.nn, "BatchNorm1d", make)
+    rows = [normalise.train(variant, 0, 20, 0.1) for variant in normalise.VARIANTS]
+    assert [row["variant"] for row in rows] == list(normalise.VARIANTS)
+    assert made == [((normalise.CODE,), {"affine": False})]
+    assert rows[0]["error"] != rows[1]["error"]  # the penalty does something
+    assert all(row["left"] > 0.5 for row in rows)  # hardly trained
