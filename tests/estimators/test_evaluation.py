@@ -345,7 +345,7 @@ def test_drawn_negatives_are_never_the_own_and_come_from_all_rows():
 
 
 def test_the_sample_of_the_past_has_constant_size_and_is_uniform(monkeypatch):
-    monkeypatch.setattr("mibounds.estimators.evaluation.KEPT", 1024)
+    monkeypatch.setattr("mibounds.estimators.accumulators.KEPT", 1024)
     from mibounds.estimators.evaluation import _SampledClub
 
     estimator = mb.CLUB(conditional=lambda x: torch.distributions.StudentT(5.0, x))

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Shaped
 
 LOG_2PI = math.log(2 * math.pi)
-SMALL = 2**20  # numbers for which a GPU spends its time on calls
 
 
 class Family(ABC):
@@ -299,12 +298,35 @@ def log_prob_mean_closed(
         return sum_joined(family.expected(base, centre, means), joined)
 
 
-def club_normal(p: D.Normal, y: Shaped[Tensor, "n *event"], batch: Batch) -> Float[Tensor, ""]:
-    """CLUB of independent normal columns in its 1/N² form, as a sum of covariances.
+def club_of_means(
+    joint: Float[Tensor, "*r k"], product: Float[Tensor, "*r k"]
+) -> Float[Tensor, "*r"]:
+    """CLUB in its 1/N² form from means over the samples, a sum of covariances.
 
-    Each of them is the mean of a product less the product of the means: one look at p and y for the
-    value, and one for the gradient, in which nothing is left to be summed up. What depends on x
-    alone, the normalisation for one, is never computed.
+        Σ_k mean_i[η_k(x_i) T_k(y_i)] - mean_i[η_k(x_i)] mean_j[T_k(y_j)]
+
+    Whatever brought the means together, a batch, its pieces, several processes or a stream, this is
+    where they become a bound. The part a(x) of the log-density cancels.
+
+    Args:
+        joint: means of η_k T_k.
+        product: products of the means of η_k and of T_k.
+
+    Returns:
+        Nats; +inf where some y_j is impossible at some x_i, or where the squares overflow.
+
+    Example:
+        >>> club_of_means(torch.tensor([3.0, 2.0]), torch.tensor([1.0, 1.0])).item()
+        3.0
+    """
+    impossible = (joint.isneginf() | product.isinf()).any(-1)
+    return torch.where(impossible, math.inf, (joint - product).sum(-1))
+
+
+def club_normal(p: D.Normal, y: Shaped[Tensor, "n *event"], batch: Batch) -> Float[Tensor, ""]:
+    """CLUB of independent normal columns in its 1/N² form.
+
+    One look at p and y for the value, and one for the gradient.
 
     Args:
         p: inside all ``Independent``.
@@ -315,25 +337,42 @@ def club_normal(p: D.Normal, y: Shaped[Tensor, "n *event"], batch: Batch) -> Flo
         Nats; +inf where the squares overflow.
     """
     dtype = torch.promote_types(torch.promote_types(p.loc.dtype, p.scale.dtype), y.dtype)
-    if y.is_cuda and y.numel() <= SMALL and batch.group is None:
-        return club_normal_small(p, y).to(dtype)
     return club_of_sums(sum_normal(p, y, find_centre(y, batch)), len(y), batch).to(dtype)
 
 
-def club_normal_small(p: D.Normal, y: Shaped[Tensor, "n *event"]) -> Float[Tensor, ""]:
-    """The same in fewer operations and one look more at y, for a GPU that has little to do.
+def sum_normal(
+    p: D.Normal, y: Shaped[Tensor, "n *event"], centre: Shaped[Tensor, " *event"]
+) -> Float[Tensor, "6 *event"]:
+    """All that CLUB needs of independent normal columns, summed over these samples.
 
-        mean_i Σ_d [ (μ_i - m) (y_i - m) + (v - (y_i - m)²) / 2 ] / σ_i²
+    The statistics of a column are y - c and (y - c)², its natural parameters (μ - c) / σ² and
+    -1/2σ². Sums of several pieces of a batch add up.
 
-    with the mean m and the variance v of each column of y.
+    Args:
+        p: inside all ``Independent``.
+        y: samples.
+        centre: c, a point near the data, the same for all pieces.
+
+    Returns:
+        For each of the two statistics the sums of η T, η and T; those with 1/σ² lack the -1/2.
     """
-    work = torch.promote_types(torch.promote_types(p.loc.dtype, y.dtype), torch.float32)
+    dtype = torch.promote_types(torch.promote_types(p.loc.dtype, p.scale.dtype), y.dtype)
+    work = torch.promote_types(dtype, torch.float32)  # a difference of means needs the digits
     with full_precision(y):
-        variance, mean = torch.var_mean(y.to(work), 0, correction=0)
-        first = y - mean
-        each = torch.addcmul(0.5 * (variance - first.square()), p.loc - mean, first)
-        value = (each * p.scale.to(work).reciprocal().square()).sum() / len(y)
-        return torch.where(variance.amax() == math.inf, math.inf, value)
+        centre = centre.to(work)
+        first = y.to(work) - centre
+        precision = p.scale.to(work).reciprocal().square()
+        eta, second = (p.loc.to(work) - centre) * precision, first.square()
+        parts = (eta * first, precision * second, eta, precision, first, second)
+        return torch.stack([part.sum(0) for part in parts])
+
+
+def club_of_sums(sums: Float[Tensor, "6 *event"], n: int, batch: Batch) -> Float[Tensor, ""]:
+    """CLUB in its 1/N² form from the sums over n samples here, and those of other processes."""
+    with full_precision(sums):
+        first, second, eta, precision, t, square = batch.average(sums / n).reshape(6, -1)
+        joint = torch.cat([first, -0.5 * second])
+        return club_of_means(joint, torch.cat([eta * t, -0.5 * precision * square]))
 
 
 def club_sample_normal(
@@ -346,33 +385,6 @@ def club_sample_normal(
     with full_precision(y):
         each = (others - y) * torch.add(others + y, p.loc, alpha=-2)
         return (each * (0.5 * p.scale.reciprocal().square())).mean(0).reshape(len(y), -1).sum(1)
-
-
-def sum_normal(
-    p: D.Normal, y: Shaped[Tensor, "n *event"], centre: Shaped[Tensor, " *event"]
-) -> Float[Tensor, "6 *event"]:
-    """All that CLUB needs of independent normal columns: sums over samples relative to a centre.
-
-    They add up over pieces of a batch.
-    """
-    dtype = torch.promote_types(torch.promote_types(p.loc.dtype, p.scale.dtype), y.dtype)
-    work = torch.promote_types(dtype, torch.float32)  # a difference of means needs the digits
-    with full_precision(y):
-        centre = centre.to(work)
-        first = y.to(work) - centre
-        precision = p.scale.to(work).reciprocal().square()
-        eta, second = (p.loc.to(work) - centre) * precision, first.square()
-        parts = (eta * first, eta, first, precision * second, precision, second)
-        return torch.stack([part.sum(0) for part in parts])
-
-
-def club_of_sums(sums: Float[Tensor, "6 *event"], n: int, batch: Batch) -> Float[Tensor, ""]:
-    """CLUB in its 1/N² form from the sums over n samples here, and those of other processes."""
-    with full_precision(sums):
-        product, a, b, square, c, d = batch.average(sums / n)
-        far = c * d
-        value = (product - a * b - 0.5 * (square - far)).sum()
-        return torch.where(far.isinf().any(), math.inf, value)
 
 
 def log_prob_pairs_product(

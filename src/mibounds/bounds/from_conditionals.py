@@ -51,9 +51,27 @@ def club(
         1.0
     """
     batch = _check_batch(log_prob, batch)
-    check_negatives(negatives)
-    factor = batch.size / (batch.size - 1) if negatives == "others" else 1.0
-    return batch.mean(_log_ratio(log_prob, log_prob_mean)) * factor
+    return leave_out_own(batch.mean(log_ratio(log_prob, log_prob_mean)), batch.size, negatives)
+
+
+def leave_out_own(value: Tensor, n: Tensor | int, negatives: Negatives) -> Tensor:
+    """CLUB without the pairs i = j, from its 1/N² form; that form itself for "all".
+
+    The sum is linear in log q, and the pairs i = j contribute nothing to it.
+
+    Args:
+        value: in the 1/N² form.
+        n: number of samples.
+        negatives: "others" for the unbiased form.
+
+    Returns:
+        Nats.
+
+    Example:
+        >>> leave_out_own(torch.tensor(1.0), 2, "others").item()
+        2.0
+    """
+    return value * (n / (n - 1)) if check_negatives(negatives) == "others" else value
 
 
 def club_sample(
@@ -82,7 +100,7 @@ def club_sample(
         2.0
     """
     batch = _check_batch(log_prob, batch)
-    return batch.mean(_log_ratio(log_prob, log_prob_negatives.mean(1)))
+    return batch.mean(log_ratio(log_prob, log_prob_negatives.mean(1)))
 
 
 def draw_negatives(
@@ -173,7 +191,7 @@ def l1out(scores: Float[Tensor, "n n"] | Pairs) -> Float[Tensor, ""]:
     """
     s = Pairs.of(scores)
     log_marginal = s.batch.local(s.log_mean_exp(0, "others"))
-    return s.mean(_log_ratio(s.diagonal, log_marginal))
+    return s.mean(log_ratio(s.diagonal, log_marginal))
 
 
 def vub(
@@ -203,7 +221,7 @@ def vub(
         1.5
     """
     batch = _check_batch(log_prob, batch)
-    return batch.mean(_log_ratio(log_prob, log_marginal))
+    return batch.mean(log_ratio(log_prob, log_marginal))
 
 
 def vub_kl(kl: Float[Tensor, " n"], batch: Batch | None = None) -> Float[Tensor, ""]:
@@ -291,8 +309,13 @@ def doe(
     return _check_batch(log_prob, batch).mean(log_prob - log_marginal)
 
 
-def _log_ratio(log_p: Tensor, log_q: Tensor) -> Tensor:
-    """log p/q for an upper bound: +inf where either is zero, and never -inf - (-inf) = NaN."""
+def log_ratio(log_p: Float[Tensor, "*s"], log_q: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+    """Log p/q for an upper bound: +inf where either is zero, and never -inf - (-inf) = NaN.
+
+    Example:
+        >>> log_ratio(torch.tensor([0.0, -math.inf]), torch.tensor([-1.0, -math.inf]))
+        tensor([1., inf])
+    """
     return torch.where(log_p.isneginf() | log_q.isneginf(), math.inf, log_p - log_q)
 
 

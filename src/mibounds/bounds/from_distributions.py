@@ -29,9 +29,10 @@ from mibounds.bounds.densities import (
     standard_normal,
 )
 from mibounds.bounds.exponential_families import club_normal, club_sample_normal, unwrap
+from mibounds.bounds.from_conditionals import leave_out_own
 from mibounds.samples.batches import Batch
 from mibounds.samples.checks import check_samples
-from mibounds.samples.pairs import Negatives, check_negatives
+from mibounds.samples.pairs import Negatives
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int, Shaped
@@ -69,9 +70,7 @@ def club(
     base, _ = unwrap(p)
     if type(base) is Normal:  # itself: a subclass may have another density
         check_distribution(p, y)
-        value = club_normal(base, y, batch)
-        if check_negatives(negatives) == "others":
-            value = value * (batch.size / (batch.size - 1))
+        value = leave_out_own(club_normal(base, y, batch), batch.size, negatives)
     else:
         value = bounds.club(log_prob(p, y), log_prob_mean(p, y, batch), negatives, batch)
     return warn_if_infinite("CLUB", value)
@@ -192,7 +191,7 @@ def vub(
     if y is not None:
         batch = check_samples(y, group)
         check_distribution(p, y)
-        return warn_if_infinite("VUB", bounds.vub(log_prob(p, y), _log_marginal(r, y), batch))
+        return warn_if_infinite("VUB", bounds.vub(log_prob(p, y), log_marginal(r, y), batch))
     try:
         kl = kl_divergence(p, r)
         return bounds.vub_kl(kl, Batch(len(kl), group, kl.device))
@@ -267,10 +266,11 @@ def doe(
             )
         flat = y.reshape(len(y), -1)
         return bounds.doe(own, fit_gaussian(flat, batch).log_prob(flat), batch)
-    return bounds.doe(own, _log_marginal(r, y), batch)
+    return bounds.doe(own, log_marginal(r, y), batch)
 
 
-def _log_marginal(r: Distribution, y: Tensor) -> Tensor:
+def log_marginal(r: Distribution, y: Shaped[Tensor, "n *event"]) -> Float[Tensor, " n"]:
+    """Log r(y_i) of a model of the marginal, one for all samples or one for each."""
     return log_prob(r, y) if r.batch_shape else log_prob(r.expand((len(y),)), y)
 
 

@@ -12,10 +12,10 @@ from torch.distributions import Distribution, Normal
 from torch.utils.checkpoint import checkpoint
 
 from mibounds import bounds
-from mibounds.bounds import Draw
-from mibounds.bounds import from_distributions as functional
+from mibounds.bounds import Draw, from_distributions
 from mibounds.bounds.densities import check_distribution, log_prob, log_prob_same
 from mibounds.bounds.exponential_families import club_of_sums, find_centre, sum_normal, unwrap
+from mibounds.bounds.from_conditionals import leave_out_own
 from mibounds.conditionals import Bernoulli, Categorical, Conditional, Gaussian, GaussianMixture
 from mibounds.conditionals.copulas import Copula
 from mibounds.estimators.base import Estimator, Side, dims_or_part
@@ -140,7 +140,9 @@ class CLUB(ConditionalEstimator):
         q = self.conditional
         if len(x) > PIECE and not x.is_cuda and isinstance(q, Gaussian) and type(q) is Gaussian:
             return self._in_pieces(q, x, y, group)
-        return functional.club(*self.distribution(x, y), negatives=self.negatives, group=group)
+        return from_distributions.club(
+            *self.distribution(x, y), negatives=self.negatives, group=group
+        )
 
     def _in_pieces(
         self, q: Gaussian, x: Tensor, y: Tensor, group: dist.ProcessGroup | None
@@ -164,9 +166,8 @@ class CLUB(ConditionalEstimator):
             for part in zip(x.split(PIECE), y.split(PIECE), strict=True)
         ]
         value = club_of_sums(torch.stack(parts).sum(0), len(y), batch).to(y.dtype)
-        if self.negatives == "others":
-            value = value * (batch.size / (batch.size - 1))
-        return functional.warn_if_infinite("CLUB", value)
+        value = leave_out_own(value, batch.size, self.negatives)
+        return from_distributions.warn_if_infinite("CLUB", value)
 
 
 class CLUBSample(ConditionalEstimator):
@@ -229,7 +230,7 @@ class CLUBSample(ConditionalEstimator):
             group: processes whose batches are joined; the first one draws.
         """
         p, y = self.distribution(x, y)
-        return functional.club_sample(
+        return from_distributions.club_sample(
             p, y, k=self.k, draw=self.draw, generator=generator, index=index, group=group
         )
 
@@ -261,7 +262,7 @@ class L1Out(ConditionalEstimator):
         *,
         group: dist.ProcessGroup | None = None,
     ) -> Float[Tensor, ""]:
-        return functional.l1out(*self.distribution(x, y), group=group)
+        return from_distributions.l1out(*self.distribution(x, y), group=group)
 
 
 class VUB(ConditionalEstimator):
@@ -334,10 +335,12 @@ class VUB(ConditionalEstimator):
         if isinstance(self.marginal, Conditional):
             if self.form == "kl":
                 r = self.marginal(nothing(self.marginal, len(y)))
-                return functional.vub(p, r=r, group=group)
+                return from_distributions.vub(p, r=r, group=group)
             batch = check_pair(x, y, group)
             return bounds.vub(log_prob(p, y), log_marginal(self.marginal, y), batch)
-        return functional.vub(p, y if self.form == "sampled" else None, self.marginal, group=group)
+        return from_distributions.vub(
+            p, y if self.form == "sampled" else None, self.marginal, group=group
+        )
 
     def learning_loss(
         self,
@@ -404,7 +407,7 @@ class BA(ConditionalEstimator):
         *,
         group: dist.ProcessGroup | None = None,
     ) -> Float[Tensor, ""]:
-        return functional.ba(*self.distribution(x, y), entropy=self.entropy, group=group)
+        return from_distributions.ba(*self.distribution(x, y), entropy=self.entropy, group=group)
 
 
 class DoE(ConditionalEstimator):
