@@ -346,11 +346,11 @@ def test_drawn_negatives_are_never_the_own_and_come_from_all_rows():
 
 def test_the_sample_of_the_past_has_constant_size_and_is_uniform(monkeypatch):
     monkeypatch.setattr("mibounds.estimators.accumulators.KEPT", 1024)
-    from mibounds.estimators.evaluation import _SampledClub
+    from mibounds.estimators.accumulators import SampledCLUB
 
     estimator = mb.CLUB(conditional=lambda x: torch.distributions.StudentT(5.0, x))
     x = torch.arange(20000.0)
-    total = _SampledClub(estimator, x[:5], 1, torch.Generator().manual_seed(0))
+    total = SampledCLUB(estimator, x[:5], 1, torch.Generator().manual_seed(0))
     for i in range(0, 20000, 500):
         total.add(x[i : i + 500], x[i : i + 500], i)
     assert total.past.shape == (1024,)

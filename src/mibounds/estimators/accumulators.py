@@ -107,18 +107,18 @@ def choose_accumulator(
     if isinstance(estimator, CLUB | CLUBSample) and computes(estimator, CLUB, CLUBSample):
         p, events = estimator.distribution(x[:64], y[:64])
         if family_of(p) is None:
-            return _SampledClub(estimator, events, k, generator)
-        return _ExactClub(estimator, p, find_middle(events))
+            return SampledCLUB(estimator, events, k, generator)
+        return ExactCLUB(estimator, p, find_middle(events))
     if isinstance(estimator, VUB) and computes(estimator, VUB):
-        return _Terms(_vub_terms(estimator))
+        return RowTerms(_vub_terms(estimator))
     if isinstance(estimator, DoE) and computes(estimator, DoE):
-        return _Terms(_doe_terms(estimator))
+        return RowTerms(_doe_terms(estimator))
     if isinstance(estimator, BA) and computes(estimator, BA):
         if estimator.entropy is not None:
-            return _Terms(_ba_terms(estimator, estimator.entropy))
+            return RowTerms(_ba_terms(estimator, estimator.entropy))
         p, y = estimator.distribution(x[:64], y[:64])
-        return _FrequencyBA(estimator, y) if is_discrete(p) else _GaussianBA(estimator, y)
-    return _Batches(estimator)
+        return FrequencyBA(estimator, y) if is_discrete(p) else GaussianBA(estimator, y)
+    return BatchAverage(estimator)
 
 
 def computes(estimator: Estimator, *kinds: type[Estimator]) -> bool:
@@ -126,7 +126,7 @@ def computes(estimator: Estimator, *kinds: type[Estimator]) -> bool:
     return any(type(estimator).forward is kind.forward for kind in kinds)
 
 
-class _ExactClub(Accumulator):
+class ExactCLUB(Accumulator):
     """CLUB over all pairs, from the means of the statistics and of the natural parameters."""
 
     def __init__(self, estimator: CLUB | CLUBSample, p: Distribution, centre: Tensor):
@@ -161,7 +161,7 @@ def _product(eta: Tensor, t: Tensor) -> Tensor:
     return torch.where((eta == 0) | (t == 0), 0.0, eta * t).sum(1)
 
 
-class _SampledClub(Accumulator):
+class SampledCLUB(Accumulator):
     """CLUB with k drawn negatives a row.
 
     They come from all rows seen so far with equal probability: from those at hand, or from a sample
@@ -251,7 +251,7 @@ def _limit(estimator: CLUB | CLUBSample) -> tuple[Negatives, str]:
     return negatives, "CLUB over all pairs, which the sampled one scatters around"
 
 
-class _Terms(Accumulator):
+class RowTerms(Accumulator):
     """Mean of a term for each row."""
 
     def __init__(self, terms: Callable[[Tensor, Tensor], Tensor]):
@@ -299,7 +299,7 @@ def _ba_terms(estimator: BA, entropy: float) -> Callable[[Tensor, Tensor], Tenso
     return terms
 
 
-class _GaussianBA(Accumulator):
+class GaussianBA(Accumulator):
     """Barber-Agakov with the entropy of the Gaussian that has the moments of all rows."""
 
     def __init__(self, estimator: BA, y: Tensor):
@@ -342,7 +342,7 @@ class _GaussianBA(Accumulator):
         return 0.5 * (square + log_det + self.d * LOG_2PI)
 
 
-class _FrequencyBA(Accumulator):
+class FrequencyBA(Accumulator):
     """Barber-Agakov with the entropy of the frequencies of all rows, for labels."""
 
     def __init__(self, estimator: BA, y: Tensor):
@@ -369,7 +369,7 @@ class _FrequencyBA(Accumulator):
         return Evaluation(values[0].item(), jackknife(values, n), n, True, note)
 
 
-class _Batches(Accumulator):
+class BatchAverage(Accumulator):
     """Average of the values on batches, for bounds over pairs that are not linear in them."""
 
     def __init__(self, estimator: Estimator):
