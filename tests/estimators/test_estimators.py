@@ -14,7 +14,7 @@ from torch import nn
 import mibounds as mb
 from mibounds import bounds
 from mibounds.estimators.from_conditionals import ConditionalEstimator
-from mibounds.samples.checks import look_finite, unlooked
+from mibounds.samples.checks import seems_finite, without_check
 from mibounds.samples.pairs import Pairs
 
 X, Y, N = 4, 3, 24
@@ -417,7 +417,7 @@ def test_the_authors_pattern_works_as_it_stands():
         (torch.zeros(8, X).cfloat(), torch.zeros(8, Y), r"x to be real but got torch.complex64"),
         (torch.zeros(8, X).double(), torch.zeros(8, Y), r"x in torch.float32, .* torch.float64"),
         ([[0.0] * X] * 8, torch.zeros(8, Y), r"x to be a torch.Tensor but got list"),
-        (torch.tensor(1.0), torch.tensor(1.0), r"one sample a row but got a single number"),
+        (torch.tensor(1.0), torch.tensor(1.0), r"one sample per row but got a single number"),
     ],
 )
 def test_bad_samples_are_named(name, verb, x, y, message):
@@ -436,22 +436,22 @@ def test_samples_that_are_not_finite_are_refused(name, bad):
     with pytest.raises(ValueError, match=r"finite y .* in 1 of 24 rows, first in row 7; drop or"):
         estimator(x, y=b)
     estimator.learning_loss(a, y)  # one bad batch is borne
-    with unlooked():
+    with without_check():
         estimator(a, y)  # as it is by who trains with the value
 
 
 def test_what_is_looked_at():
     largest = torch.full((4, 2), torch.finfo(torch.float32).max)
-    assert look_finite(largest)  # whose sum is not finite
+    assert seems_finite(largest)  # whose sum is not finite
     for value in (torch.tensor(math.nan), torch.zeros(3).long(), [math.nan], None):
-        assert look_finite(value)  # others speak of those
+        assert seems_finite(value)  # others speak of those
     bad = torch.full((4, 2), math.nan)
-    assert not look_finite(bad)
-    assert not look_finite(bad.half())
-    assert look_finite(bad.to("meta"))  # as on a GPU, which must not wait
-    assert torch.vmap(lambda v: torch.tensor(look_finite(v)))(bad).all()
+    assert not seems_finite(bad)
+    assert not seems_finite(bad.half())
+    assert seems_finite(bad.to("meta"))  # as on a GPU, which must not wait
+    assert torch.vmap(lambda v: torch.tensor(seems_finite(v)))(bad).all()
     torch.compiler.reset()
-    seen = torch.compile(lambda v: v if look_finite(v) else v + 1, backend="eager", fullgraph=True)
+    seen = torch.compile(lambda v: v if seems_finite(v) else v + 1, backend="eager", fullgraph=True)
     assert seen(bad).isnan().all()
 
 

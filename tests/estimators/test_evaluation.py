@@ -538,7 +538,7 @@ def test_data_that_are_no_pairs_of_rows_are_refused(unchecked):
         evaluate(estimator, [{"x": x, "y": y}])
     with pytest.raises(ValueError, match=r"pair \(x, y\) of arrays, .* but got int"):
         evaluate(estimator, 3)
-    with pytest.raises(ValueError, match=r"x to have one sample a row but got a single number"):
+    with pytest.raises(ValueError, match=r"x to have one sample per row but got a single number"):
         evaluate(estimator, [(x[0, 0], y[0, 0])])
     with pytest.raises(ValueError, match=r"x to hold numbers but got <U"):
         evaluate(estimator, [(["a", "b"], y[:2])])

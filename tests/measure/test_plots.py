@@ -357,7 +357,7 @@ def test_names_are_words_and_not_mathematics():
     [
         (np.ones(3), np.ones(4), None, "same number of samples but got 3 and 4"),
         (np.ones((3, 0)), np.ones(3), None, "Expected x to have a column but got none"),
-        (np.ones(3), 1.0, None, "Expected y to have one sample a row but got a single value"),
+        (np.ones(3), 1.0, None, "Expected y to have one sample per row but got a single value"),
         (np.ones(3), np.ones((3, 2)), (None, ["a"]), "Expected 2 names for the columns of y"),
         (np.full(3, math.nan), np.ones(3), None, "got none without a missing value"),
         (np.ones((0, 2)), np.ones((0, 2)), None, "got none without a missing value"),

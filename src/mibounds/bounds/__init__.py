@@ -6,7 +6,7 @@ One convention holds throughout. A matrix ``scores`` has
 
 where the score is log q(y|x) for the bounds that need a conditional, and f(x, y) for those that
 need a critic. The diagonal holds the pairs of the *joint* distribution, everything else pairs of
-the *product of the marginals*. ``log_prob`` is that diagonal alone, log q(y_i|x_i).
+the *product of the marginals*. ``log_prob`` is only that diagonal, log q(y_i|x_i).
 
 Two choices are common to most bounds.
 

@@ -3,7 +3,7 @@
     log p(y|x) = Σ_k η_k(x) · T_k(y) + a(x)
 
 Hence the mean of log p(y_j|x_i) over a batch of y's needs the *mean* of the statistics alone, and a
-matrix of all pairs is a product of two matrices. What a batch contributes are D numbers (D² for a
+matrix of all pairs is a product of two matrices. A batch contributes D numbers (D² for a
 full covariance), which is also all that has to be exchanged between processes or kept of a data set
 that is larger than memory. CLUB itself, the mean over i of log p(y_i|x_i) less that mean, is a sum
 of covariances, Σ_k cov(η_k(x), T_k(y)).
@@ -426,7 +426,7 @@ def categorical_log_probs(p: D.Categorical | D.OneHotCategorical) -> Float[Tenso
 
 
 def bernoulli_log_probs(p: D.Bernoulli) -> tuple[Float[Tensor, "*s"], Float[Tensor, "*s"]]:
-    """Log-probabilities of one and of zero, likewise."""
+    """Log-probabilities of one and of zero, exact in the same way."""
     logits = p.logits
     log_one = _unclamped(F.logsigmoid(logits), p.probs, logits)
     log_zero = _unclamped(F.logsigmoid(-logits), 1 - p.probs, -logits)
@@ -436,7 +436,7 @@ def bernoulli_log_probs(p: D.Bernoulli) -> tuple[Float[Tensor, "*s"], Float[Tens
 def _unclamped(log_p: Tensor, p: Tensor, logits: Tensor) -> Tensor:
     """log_p, but log(p) where torch has clamped p to eps before it took the logarithm.
 
-    A logit that was *given* and not made in this way is below the clamp wherever p is that small.
+    A logit that was *given* is below the clamp wherever p is that small.
     """
     eps = torch.finfo(p.dtype).eps
     clamped = (p < eps) & (logits > math.log(eps) - 0.01)

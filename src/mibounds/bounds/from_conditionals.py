@@ -79,7 +79,7 @@ def club_sample(
     log_prob_negatives: Float[Tensor, "n k"],
     batch: Batch | None = None,
 ) -> Float[Tensor, ""]:
-    """CLUB with k sampled negatives a sample, instead of all pairs.
+    """CLUB with k sampled negatives per sample, instead of all pairs.
 
         1/N Σ_i [ log q(y_i|x_i) - 1/k Σ_j log q(y_{c_ij}|x_i) ]
 
@@ -117,14 +117,14 @@ def draw_negatives(
     is the negative of exactly one other (about one is its own). "derangement" is a permutation
     without fixed points (a random cycle), hence unbiased for the 1/(N(N-1)) form; its k negatives a
     sample are distinct, and with k = N - 1 the sampled value *is* the exact one. Permutations have
-    the smaller variance, for whatever depends on x or on y alone cancels in the sum.
+    the smaller variance, because terms that depend only on x or only on y cancel in the sum.
 
     Args:
         n: number of samples, at least 2.
-        k: negatives a sample; at most n - 1 with "derangement".
+        k: negatives per sample; at most n - 1 with "derangement".
         draw: how to draw.
         generator: source of randomness; torch's global one if left out.
-        device: where the indices shall live.
+        device: device of the indices.
 
     Returns:
         Indices in 0 ... n - 1.
@@ -142,7 +142,7 @@ def draw_negatives(
     if k < 1 or (draw == "derangement" and k > n - 1):
         limit = f"1 <= k <= n - 1 = {n - 1}" if draw == "derangement" else "k >= 1"
         raise ValueError(
-            f'Expected {limit} negatives a sample with draw="{draw}" but got k={k}; '
+            f'Expected {limit} negatives per sample with draw="{draw}" but got k={k}; '
             'take another k, or draw="uniform", which draws with replacement.'
         )
     where = generator.device if generator is not None else device

@@ -74,9 +74,7 @@ def mine(
         (2.0, 0.0)
     """
     if not 0 < rate <= 1:
-        raise ValueError(
-            f"Expected 0 < rate <= 1 but got {rate}; pass 1 to follow the batch alone."
-        )
+        raise ValueError(f"Expected 0 < rate <= 1 but got {rate}; pass 1 to use only the batch.")
     s = Pairs.of(scores)
     log_mean = s.log_mean_exp(None, negatives)
     now, old = log_mean.detach(), log_average.detach().to(log_mean.dtype)

@@ -91,7 +91,7 @@ def club_sample(
     Args:
         p: conditional with batch shape (n,).
         y: samples.
-        k: negatives a sample.
+        k: negatives per sample.
         draw: how to draw them, see [`mibounds.bounds.draw_negatives`][].
         generator: source of randomness; that of the first process counts.
         index: negatives drawn already, for this process's samples among those of all.
@@ -109,7 +109,7 @@ def club_sample(
     if index is not None and (index.ndim != 2 or len(index) != len(y)):
         raise ValueError(
             f"Expected index of shape ({len(y)}, k) but got {tuple(index.shape)}; "
-            "pass index[:, None] for one negative a sample."
+            "pass index[:, None] for one negative per sample."
         )
     if index is None:
         drawn = draw_negatives(batch.size, k, draw, generator, y.device)

@@ -93,7 +93,7 @@ class Accumulator(ABC):
 
     @abstractmethod
     def add(self, x: Tensor, y: Tensor, start: int) -> None:
-        """Take in some rows, the first of which is that number of all."""
+        """Take in some rows; ``start`` is the number of the first one."""
 
     @abstractmethod
     def result(self, n: int) -> Evaluation:
@@ -162,7 +162,7 @@ def _product(eta: Tensor, t: Tensor) -> Tensor:
 
 
 class SampledCLUB(Accumulator):
-    """CLUB with k drawn negatives a row.
+    """CLUB with k drawn negatives per row.
 
     They come from all rows seen so far with equal probability: from those at hand, or from a sample
     of the ones before. Sums are kept for each pair of groups, that of the row and that of its
@@ -212,7 +212,7 @@ class SampledCLUB(Accumulator):
         self._keep(y, group, start)
 
     def _draw(self, y: Tensor) -> Float[Tensor, " n"]:
-        """Uniform numbers in [0, 1), one a row."""
+        """Uniform numbers in [0, 1), one per row."""
         where = y.device if self.generator is None else self.generator.device
         u = torch.rand(len(y), generator=self.generator, dtype=torch.float64, device=where)
         return u.to(y.device)
@@ -239,7 +239,7 @@ class SampledCLUB(Accumulator):
             values = values * (1 - 1 / n)
         if self.impossible or own[0].isneginf():
             values = torch.full_like(values, math.inf)
-        note = f"{note}, estimated with {self.k} drawn negatives a row"
+        note = f"{note}, estimated with {self.k} drawn negatives per row"
         return Evaluation(values[0].item(), jackknife(values, n), n, False, note)
 
 
@@ -328,7 +328,7 @@ class GaussianBA(Accumulator):
         return Evaluation(values[0].item(), jackknife(values, n), n, True, note)
 
     def _entropy(self, moments: Tensor) -> Tensor:
-        """As `mibounds.bounds.densities.fit_gaussian` has it, from the moments alone."""
+        """As `mibounds.bounds.densities.fit_gaussian` computes it, but from moments."""
         first, second = moments[: self.d], moments[self.d :].view(self.d, self.d)
         covariance = second - first.outer(first)
         variance = covariance.diagonal()

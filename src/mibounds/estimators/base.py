@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from mibounds.samples.checks import check_finite, holds_samples, look_finite
+from mibounds.samples.checks import check_finite, holds_samples, seems_finite
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Shaped
@@ -26,7 +26,7 @@ class Estimator(nn.Module, ABC):
     Attributes:
         name: in the registry `ESTIMATORS`; the pure function of the bound has the same name.
         side: on which side of the truth it lies.
-        condition: under which condition, or why on neither.
+        condition: when that holds, or why it lies on neither.
         cost: how the work grows with the N samples of a batch, D columns of y, H hidden units.
         equation: where it stands in the CLUB paper; "" if it does not.
         reference: who it is due to, with equation or section.
@@ -52,7 +52,7 @@ class Estimator(nn.Module, ABC):
         Neither `learning_loss` nor `MIPenalty` refuses them: training must survive a bad batch.
         """
         for name, value in (*zip("xy", args, strict=False), *kwargs.items()):
-            if name in ("x", "y") and not look_finite(value):
+            if name in ("x", "y") and not seems_finite(value):
                 check_finite(name, value)
         return super().__call__(*args, **kwargs)
 

@@ -38,8 +38,8 @@ def evaluate(
 
     - CLUB with an exponential family (Gaussians, categorical, Bernoulli, ...): *exactly* the value
       over all pairs of rows. CLUBSample gives the value that its draws scatter around.
-    - CLUB with any other conditional (mixture, Student-t, flow): k negatives a row, drawn from the
-      current batch and from a sample of constant size of the rows before it.
+    - CLUB with any other conditional (mixture, Student-t, flow): k negatives per row, drawn from
+      the current batch and from a sample of constant size of the rows before it.
     - VUB, DoE, BA: exactly their mean over all rows.
     - L1Out and the bounds with a critic: the average of their values on batches of
       ``batch_size_pairs`` rows, which depends on that size.
@@ -48,12 +48,12 @@ def evaluate(
 
     Args:
         estimator: fitted, or with a known conditional; in evaluation mode meanwhile.
-        data: a pair (x, y) of arrays of n rows each (numpy, memory maps, tensors or whatever has a
-            shape and can be sliced), or an iterable of such pairs, such as a DataLoader. Floating
+        data: a pair (x, y) of arrays of n rows each (numpy, memory maps, tensors or anything with a
+            shape that can be sliced), or an iterable of such pairs, such as a DataLoader. Floating
             point is converted, batch by batch, to dtype and device of the estimator.
         batch_size: rows to read at a time.
         batch_size_pairs: rows of a batch for the bounds that are averaged over batches.
-        k: negatives a row, where they have to be drawn.
+        k: negatives per row, where they have to be drawn.
         generator: source of those draws; torch's global one if left out.
         progress: whether to show a progress bar, for which the extra ``plot`` is needed; if left
             out, on a terminal where that is installed.
@@ -128,7 +128,7 @@ def evaluate(
 
 @contextmanager
 def _bar(total: int | None, progress: bool | None) -> Iterator[Callable[[int], object]]:
-    """A progress bar, as a function that is told how many rows are done."""
+    """A progress bar, as a function to call with the number of rows done."""
     shown = sys.stderr is not None and sys.stderr.isatty() if progress is None else progress
     bar = None
     if shown:

@@ -171,14 +171,14 @@ class CLUB(ConditionalEstimator):
 
 
 class CLUBSample(ConditionalEstimator):
-    """CLUB with k sampled negatives a sample; see [`mibounds.bounds.club_sample`][].
+    """CLUB with k sampled negatives per sample; see [`mibounds.bounds.club_sample`][].
 
     Args:
         x_dim: columns of x.
         y_dim: columns of y.
         hidden: hidden units of the default conditional, a diagonal `Gaussian`.
         conditional: learnt or known conditional, instead of the default.
-        k: negatives a sample.
+        k: negatives per sample.
         draw: how to draw them, see [`mibounds.bounds.draw_negatives`][]; the paper's is
             "uniform".
 

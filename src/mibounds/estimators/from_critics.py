@@ -469,10 +469,10 @@ class FLO(CriticEstimator):
 
 
 def _vector(name: str, values: Tensor, n: int) -> Tensor:
-    """One number for each sample, also where a network gives them as a column."""
+    """One number per sample, also where a network gives them as a column."""
     if values.shape not in ((n,), (n, 1)):
         raise ValueError(
             f"Expected {name} to give one number for each of {n} samples, shape ({n},), "
-            f"but got {tuple(values.shape)}; return a tensor with one number a row."
+            f"but got {tuple(values.shape)}; return a tensor with one number per row."
         )
     return values.flatten()

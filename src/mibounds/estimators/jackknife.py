@@ -23,13 +23,13 @@ KEPT = 2**22  # numbers kept of the data at most, where there is a choice
 
 
 class Sums:
-    """Sums in double precision of some numbers a row, kept apart for groups of rows.
+    """Sums in double precision of some numbers per row, kept apart for groups of rows.
 
     Rows are dealt out to the groups in turn. An infinite number is counted apart, since a sum that
     it has entered cannot be taken back.
 
     Args:
-        width: numbers a row.
+        width: numbers per row.
         device: where they are.
         groups: how many; fewer than 64 if they would take too much memory, where left out.
     """
@@ -40,7 +40,7 @@ class Sums:
         self.below: Tensor | None = None  # how many are -inf
 
     def add(self, values: Float[Tensor, "n width"], start: int) -> None:
-        """Take in some rows, the first of which is that number of all."""
+        """Take in some rows; ``start`` is the number of the first one."""
         finite = values.isfinite()
         if not finite.all():
             below = values.isneginf()

@@ -42,7 +42,7 @@ from mibounds.measure.results import Estimate
 from mibounds.minimise.cuda_graph import Replay, start_optimizer
 from mibounds.minimise.health import DETACHED, PenaltyReport, look_at_penalty, look_at_sides
 from mibounds.samples.batches import Batch
-from mibounds.samples.checks import check_size, lay_out_samples, unlooked
+from mibounds.samples.checks import check_size, lay_out_samples, without_check
 from mibounds.samples.precision import full_precision
 
 if TYPE_CHECKING:
@@ -445,7 +445,7 @@ class MIPenalty(nn.Module):
     ) -> Tensor:
         """The bound with these parameters of q, each estimator's own where there are none."""
         values = []
-        with full_precision(x), unlooked():
+        with full_precision(x), without_check():
             for (e, sides), q in zip(self._directions(x, y), qs, strict=True):
                 options: dict[str, Any] = {"group": group}
                 if isinstance(e, CLUBSample):

@@ -27,7 +27,7 @@ class Batch:
 
     Args:
         n: number of samples on this process.
-        group: process group; None for this process alone.
+        group: process group; None for only this process.
         device: where the exchanged numbers live.
 
     Example:

@@ -1,7 +1,7 @@
 """Samples: what the estimators accept, checked where it enters.
 
-Shapes and dtypes are checked on every call, because that is free. Values (NaN, infinity) are looked
-at on a CPU alone: a look at them stalls a GPU.
+Shapes and dtypes are checked on every call, because that is free. Values (NaN, infinity) are
+checked only on a CPU, because reading them stalls a GPU.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from torch import Tensor
 
 from mibounds.samples.batches import Batch
 
-_unlooked = ContextVar("unlooked", default=False)
+_unchecked = ContextVar("without_check", default=False)
 
 
 def check_pair(x: Tensor, y: Tensor, group: dist.ProcessGroup | None = None) -> Batch:
     """Check that x and y are the two sides of n >= 2 joint samples.
 
     Args:
-        x: one sample a row.
-        y: one sample a row, as many as x has.
+        x: one sample per row.
+        y: one sample per row, as many rows as x.
         group: processes over which the samples are spread; None if they are all here.
 
     Returns:
@@ -40,13 +40,13 @@ def check_pair(x: Tensor, y: Tensor, group: dist.ProcessGroup | None = None) -> 
 
 
 def check_samples(y: Tensor, group: dist.ProcessGroup | None = None) -> Batch:
-    """Check one side alone, likewise."""
+    """Check one side of the samples; see `check_pair`."""
     _check_tensor("y", y)
     return Batch(len(y), group, y.device)
 
 
 def check_shapes(x: Tensor, y: Tensor) -> None:
-    """Check that x and y are tensors of real numbers or labels, one sample a row, equally many."""
+    """Check that x and y are tensors of numbers or labels, with the same number of rows."""
     _check_tensor("x", x)
     _check_tensor("y", y)
     if len(x) != len(y):
@@ -69,7 +69,7 @@ def _check_tensor(name: str, value: Tensor) -> None:
         )
     if value.ndim == 0:
         raise ValueError(
-            f"Expected {name} to have one sample a row but got a single number; "
+            f"Expected {name} to have one sample per row but got a single number; "
             "pass a tensor of shape (n,) or (n, d)."
         )
 
@@ -122,11 +122,11 @@ def check_real(name: str, value: Tensor, dim: int, dtype: torch.dtype) -> Tensor
 
 
 def check_finite(name: str, value: Tensor) -> None:
-    """Check that no sample holds NaN or infinity. Looks at the values: for the boundary alone.
+    """Check that no sample holds NaN or infinity. Reads the values: only for the boundary.
 
     Args:
         name: what to call it in a message.
-        value: one sample a row.
+        value: one sample per row.
 
     Example:
         >>> check_finite("x", torch.zeros(8, 3))
@@ -140,40 +140,40 @@ def check_finite(name: str, value: Tensor) -> None:
 
 
 @contextmanager
-def unlooked() -> Iterator[None]:
-    """Take samples as they are meanwhile, as who trains has to bear a bad batch.
+def without_check() -> Iterator[None]:
+    """Skip the check for NaN and infinity meanwhile: training must survive a bad batch.
 
     Example:
-        >>> with unlooked():
-        ...     look_finite(torch.tensor([torch.nan]))
+        >>> with without_check():
+        ...     seems_finite(torch.tensor([torch.nan]))
         True
     """
-    token = _unlooked.set(True)
+    token = _unchecked.set(True)
     try:
         yield
     finally:
-        _unlooked.reset(token)
+        _unchecked.reset(token)
 
 
-def look_finite(value: object) -> bool:
-    """Whether samples hold neither NaN nor infinity, or may not be looked at; one cheap look.
+def seems_finite(value: object) -> bool:
+    """Whether samples are finite, or cannot be checked here; one cheap pass.
 
     Args:
-        value: samples; those on a GPU, under `torch.compile` or under vmap pass, as do integers.
+        value: samples; integers pass, and so does anything on a GPU, under `torch.compile` or vmap.
 
     Example:
-        >>> look_finite(torch.zeros(8, 3)), look_finite(torch.full((8, 3), torch.nan))
+        >>> seems_finite(torch.zeros(8, 3)), seems_finite(torch.full((8, 3), torch.nan))
         (True, False)
     """
     if not isinstance(value, Tensor) or not value.is_floating_point() or not value.is_cpu:
         return True
-    if not value.ndim or torch.compiler.is_compiling() or _unlooked.get():
+    if not value.ndim or torch.compiler.is_compiling() or _unchecked.get():
         return True
     value = value.detach()
     try:
-        # A finite sum has finite terms. One that is not may have overflowed: then look at each.
+        # A finite sum has finite terms; an infinite one may have overflowed, so check each term.
         return bool(value.sum().isfinite()) or bool(value.isfinite().all())
-    except RuntimeError:  # under vmap, where no single value can be looked at
+    except RuntimeError:  # under vmap, where no single value can be read
         return True
 
 
@@ -184,12 +184,12 @@ def lay_out_samples(
 
     Args:
         x: samples, (n, x_dim), or sequences of them, (batch, time, x_dim).
-        y: samples or labels, as many.
+        y: samples or labels, of the same leading shape.
         mask: True for the samples that count.
         sequences: whether three dimensions of x are sequences where no mask says so.
 
     Returns:
-        x and y with as many rows.
+        x and y with the same number of rows.
 
     Example:
         >>> x, y = lay_out_samples(torch.zeros(2, 5, 3), torch.zeros(2, 5))
@@ -208,7 +208,7 @@ def lay_out_samples(
         if y.ndim < 2 or y.shape[:2] != x.shape[:2]:
             raise ValueError(
                 f"Expected y of shape ({x.shape[0]}, {x.shape[1]}, ...), a value for each time "
-                f"of the sequences x, but got {tuple(y.shape)}; for one value a sequence pass "
+                f"of the sequences x, but got {tuple(y.shape)}; for one value per sequence pass "
                 "y[:, None].expand(-1, x.shape[1], -1)."
             )
         return x.flatten(0, 1), y.flatten(0, 1)
@@ -227,16 +227,16 @@ def lay_out_samples(
 
 
 def holds_samples(value: object) -> bool:
-    """Whether this is an array or a list, and no number."""
+    """Whether this is an array or a list rather than a number."""
     return bool(getattr(value, "shape", isinstance(value, list | tuple)))
 
 
 def check_size(name: str, value: int, at_least: int = 1) -> None:
-    """Refuse a size that is no integer or too small."""
+    """Check that a size is an integer, and large enough."""
     if holds_samples(value):
         raise ValueError(
             f"Expected {name} to be an integer >= {at_least} but got {type(value).__name__}; "
-            "pass numbers of columns, as x.shape[1] is one, and the samples in a call afterwards."
+            "pass numbers of columns, such as x.shape[1]; the samples come later, in a call."
         )
     if not isinstance(value, Integral) or isinstance(value, bool) or value < at_least:
         raise ValueError(

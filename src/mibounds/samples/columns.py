@@ -1,6 +1,6 @@
 """Samples as columns, each of a kind: what `estimate` is given, checked and brought into one form.
 
-A column is "continuous" (numbers, of which hardly two are equal) or "discrete" (labels, counts of
+A column is "continuous" (numbers that hardly ever repeat) or "discrete" (labels, counts of
 few values). Mutual information does not change when a column is mapped one to one. So labels become
 codes, and a continuous column may be replaced by its normal scores, the quantiles of a standard
 normal at its ranks: they look at one column at a time, hence see no dependence, and may use all
@@ -32,7 +32,7 @@ class Columns:
 
     Args:
         name: what to call it in messages, "x", "y" or "given".
-        values: numbers, or codes 0, 1, ... of labels, one sample a row.
+        values: numbers, or codes 0, 1, ... of labels, one sample per row.
         kinds: of each column.
         labels: name of each column.
         normal: whether the continuous columns are normal scores.
@@ -106,7 +106,7 @@ def as_columns(name: str, data: Any, kinds: Sequence[str | None] | str | None = 
 
     Args:
         name: what to call them in messages.
-        data: array, tensor, data frame, series or sequence; one sample a row. More than two
+        data: array, tensor, data frame, series or sequence; one sample per row. More than two
             dimensions are flattened.
         kinds: "continuous" or "discrete", for all columns or for each; recognised if left out, as
             are those of columns with None.
@@ -115,7 +115,7 @@ def as_columns(name: str, data: Any, kinds: Sequence[str | None] | str | None = 
         The columns that vary.
 
     Raises:
-        ValueError: for what is not a table of numbers and labels, with what to do.
+        ValueError: if it is not a table of numbers and labels.
 
     Example:
         >>> as_columns("x", [[0.5, 1], [0.25, 0], [0.125, 1]], ["continuous", "discrete"]).kinds
@@ -124,7 +124,7 @@ def as_columns(name: str, data: Any, kinds: Sequence[str | None] | str | None = 
     raw, labels = _split(name, data)
     if not raw or not len(raw[0]):
         raise ValueError(
-            f"Expected {name} to have rows and columns but got none; pass one sample a row."
+            f"Expected {name} to have rows and columns but got none; pass one sample per row."
         )
     if kinds is None:
         given: list[str | None] = [None] * len(raw)
@@ -144,7 +144,7 @@ def as_columns(name: str, data: Any, kinds: Sequence[str | None] | str | None = 
     if not varies:
         raise ValueError(
             f"Expected {name} to vary but got {len(values[0])} equal rows; "
-            "give one sample a row, or leave it out, since what never changes shares 0 nats with "
+            "give one sample per row, or leave it out, because a constant shares 0 nats with "
             "anything."
         )
     return Columns(
@@ -205,7 +205,7 @@ def _split(name: str, data: Any) -> tuple[list[np.ndarray], list[str]]:
         ) from error
     if array.ndim == 0:
         raise ValueError(
-            f"Expected {name} with one sample a row but got a single value; "
+            f"Expected {name} with one sample per row but got a single value; "
             "pass an array of shape (n,) or (n, d)."
         )
     array = array.reshape(len(array), math.prod(array.shape[1:]))

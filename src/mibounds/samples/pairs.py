@@ -41,7 +41,7 @@ class Pairs:
         width: numbers behind one score, which decides how many pairs make a block.
         batch: where the samples are; with several processes the x's are those of this one and the
             y's those of all.
-        rows: what the function needs of each x. If left out, ``block`` takes columns alone, gives
+        rows: what the function needs of each x. If left out, ``block`` takes only columns, gives
             the scores of *all* x's, and may depend on anything.
         parameters: all else that a gradient may flow to through ``block``, if ``rows`` are given.
 
@@ -122,7 +122,7 @@ class Pairs:
         map: Map | None = None,
         extras: Sequence[Tensor] = (),
     ) -> Float[Tensor, "..."]:
-        """Logarithm of the mean of exp(scores), likewise."""
+        """Logarithm of the mean of exp(scores); see `log_sum_exp`."""
         count = self.batch.size - (negatives == "others")
         if dim is None:
             count *= self.batch.size
@@ -269,7 +269,7 @@ def _cut(
 
 
 def check_negatives(negatives: Negatives) -> Negatives:
-    """Refuse a choice of negatives that is none."""
+    """Validate `negatives`."""
     if negatives not in ("others", "all"):
         raise ValueError(
             f'Expected negatives to be "others" or "all" but got {negatives!r}; '

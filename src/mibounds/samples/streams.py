@@ -95,7 +95,7 @@ class Stream:
             _release(value)
         if t.ndim == 0:
             raise ValueError(
-                f"Expected {name} to have one sample a row but got a single number; "
+                f"Expected {name} to have one sample per row but got a single number; "
                 "pass batches of shape (n,) or (n, d)."
             )
         if self.shapes.setdefault(name, tuple(t.shape[1:])) != tuple(t.shape[1:]):
@@ -143,5 +143,5 @@ def _release(array: Any) -> None:
         array = array.base
     mapped, advice = getattr(array, "_mmap", None), getattr(mmap, "MADV_DONTNEED", None)
     if isinstance(mapped, mmap.mmap) and advice is not None and array.mode in ("r", "r+", "w+"):
-        with suppress(OSError, ValueError):  # a courtesy alone
+        with suppress(OSError, ValueError):  # only a courtesy
             mapped.madvise(advice)
