@@ -9,7 +9,12 @@ from torch.distributions import Independent, Normal
 import mibounds as mb
 from mibounds import bounds
 from mibounds.bounds.densities import log_prob, log_prob_mean
-from mibounds.bounds.exponential_families import club_normal, club_of_sums, sum_normal
+from mibounds.bounds.exponential_families import (
+    club_normal,
+    club_normal_small,
+    club_of_sums,
+    sum_normal,
+)
 from mibounds.samples.batches import Batch
 
 N = 24
@@ -115,3 +120,21 @@ def test_pieces_of_a_batch_add_up_to_it(event):
     ]
     value = club_of_sums(torch.stack(parts).sum(0), 8, Batch(8))
     torch.testing.assert_close(value, club_normal(Normal(loc, scale), y, Batch(8)))
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+@pytest.mark.parametrize("event", [(), (3,)])
+def test_the_form_of_club_for_a_small_batch_on_a_gpu(offset, event):
+    g = torch.Generator().manual_seed(0)
+    loc, raw, y = torch.randn(3, 7, *event, generator=g, dtype=torch.float64).unbind(0)
+    inputs = [v.clone().requires_grad_() for v in (loc + offset, 0.1 + raw.square(), y + offset)]
+    p = Normal(inputs[0], inputs[1])
+    fast = club_normal_small(p, inputs[2])
+    pairs = p.log_prob(inputs[2][:, None])  # [j, i] = log p(y_j | x_i)
+    pairs = pairs.flatten(2).sum(-1) if event else pairs
+    plain = pairs.diagonal().mean() - pairs.mean()
+    torch.testing.assert_close(fast, plain, rtol=1e-6, atol=1e-8)
+    for a, b in zip(*(torch.autograd.grad(v, inputs) for v in (fast, plain)), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
+    huge = torch.tensor([[1e30, 0.0], [-1e30, 1.0]])
+    assert club_normal_small(Normal(torch.zeros(2, 2), 1.0), huge).item() == math.inf

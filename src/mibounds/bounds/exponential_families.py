@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Shaped
 
 LOG_2PI = math.log(2 * math.pi)
+SMALL = 2**20  # numbers up to which a GPU spends its time on launching kernels
 
 
 class Family(ABC):
@@ -337,7 +338,27 @@ def club_normal(p: D.Normal, y: Shaped[Tensor, "n *event"], batch: Batch) -> Flo
         Nats; +inf where the squares overflow.
     """
     dtype = torch.promote_types(torch.promote_types(p.loc.dtype, p.scale.dtype), y.dtype)
+    if y.is_cuda and y.numel() <= SMALL and batch.group is None:
+        return club_normal_small(p, y).to(dtype)
     return club_of_sums(sum_normal(p, y, find_centre(y, batch)), len(y), batch).to(dtype)
+
+
+def club_normal_small(p: D.Normal, y: Shaped[Tensor, "n *event"]) -> Float[Tensor, ""]:
+    """The same with half the operations and one more look at y, for a GPU with little to do.
+
+        mean_i Σ_k η_k(x_i) (T_k(y_i) - mean_j T_k(y_j))
+
+    which for the mean m and the variance v of each column of y is
+
+        mean_i Σ_d [ (μ_i - m) (y_i - m) + (v - (y_i - m)²) / 2 ] / σ_i²
+    """
+    work = torch.promote_types(torch.promote_types(p.loc.dtype, y.dtype), torch.float32)
+    with full_precision(y):
+        variance, mean = torch.var_mean(y.to(work), 0, correction=0)
+        first = y - mean
+        each = torch.addcmul(0.5 * (variance - first.square()), p.loc - mean, first)
+        value = (each * p.scale.to(work).reciprocal().square()).sum() / len(y)
+        return torch.where(variance.amax() == math.inf, math.inf, value)
 
 
 def sum_normal(
