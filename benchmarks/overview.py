@@ -13,7 +13,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.minimization import EVERY
+from experiments.minimisation import EVERY
 from mibounds.files import replacing
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -48,7 +48,7 @@ def measure(ax: Axes) -> None:
 
 def minimise(ax: Axes) -> None:
     """Median of the true mutual information over the seeds, while a bound is minimised."""
-    lines = (RESULTS / "minimization" / "rows.jsonl").read_text().splitlines()
+    lines = (RESULTS / "minimisation" / "rows.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
     for method in ("club", "nwj", "infonce"):
         curves = [

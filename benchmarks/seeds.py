@@ -15,8 +15,8 @@ import torch
 from measurements import write
 
 from experiments import Cell
-from experiments.estimation_speed import SpeedConfig, make_step
-from experiments.simulation import METHODS, SimulationConfig, simulate
+from experiments.estimation.simulation import METHODS, SimulationConfig, simulate
+from experiments.estimation.speed import SpeedConfig, make_step
 
 SEEDS = 10
 

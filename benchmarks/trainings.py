@@ -23,7 +23,7 @@ from measurements import write
 from experiments import EXPERIMENTS, Cell
 from experiments.bottlenecks import BottleneckConfig
 from experiments.ingredients import DomainAdaptationConfig
-from experiments.workers import pick_device
+from experiments.runner.workers import pick_device
 
 GOAL = 60.0  # seconds
 EPOCHS, SHORT_EPOCHS = 200, (2, 6)

@@ -1,4 +1,4 @@
-"""The paper's figures and tables, one file each, and the runner of their cells.
+"""The paper's figures and tables: one room per experiment, the runner of their cells, the data.
 
 `EXPERIMENTS` names them; ``python -m experiments NAME`` runs one.
 """
@@ -8,13 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from experiments.domain_adaptation import DomainAdaptation
-from experiments.estimation_curves import EstimationCurves
-from experiments.estimation_quality import EstimationQuality
-from experiments.estimation_speed import EstimationSpeed
+from experiments.estimation import EstimationCurves, EstimationQuality, EstimationSpeed
 from experiments.information_bottleneck import InformationBottleneck
-from experiments.interfaces import Cell, Config, Experiment, Record
-from experiments.minimization import Minimization
-from experiments.runner import Failed, Options, reproduce
+from experiments.minimisation import Minimisation
+from experiments.runner import Cell, Config, Experiment, Failed, Options, Record, reproduce
 
 __all__ = [
     "EXPERIMENTS",
@@ -33,5 +30,5 @@ EXPERIMENTS: dict[str, Experiment[Any]] = {
     "estimation-quality": EstimationQuality(),
     "estimation-speed": EstimationSpeed(),
     "information-bottleneck": InformationBottleneck(),
-    "minimization": Minimization(),
+    "minimisation": Minimisation(),
 }

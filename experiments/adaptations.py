@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from experiments import objectives
-from experiments.as_published import ADAPTATION
 from experiments.domains import Task
 from experiments.encoders import Decoder, Encoder, head
+from experiments.estimation.as_published import ADAPTATION
 from experiments.ingredients import BOUNDS, Settings
 from mibounds import conditionals
 from mibounds.estimators import ESTIMATORS, NWJ, ConditionalEstimator

@@ -12,7 +12,7 @@ from torch.distributions import Independent
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from experiments.interfaces import Cell, Config
+from experiments.runner.base import Cell, Config
 from experiments.trainings import cycle
 from mibounds.bounds import from_distributions as functional
 from mibounds.conditionals.base import diagonal

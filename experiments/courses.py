@@ -31,7 +31,7 @@ from experiments.ingredients import (
     settle,
     split_method,
 )
-from experiments.interfaces import Cell
+from experiments.runner.base import Cell
 from experiments.states import SUFFIX, read_state, write_state
 from experiments.views import Views
 from mibounds.estimators.cuda_graphs import record

@@ -34,9 +34,9 @@ from experiments.ingredients import (
     settle,
     split_method,
 )
-from experiments.interfaces import Cell, Experiment, Record
-from experiments.summaries import Row, Summary
-from experiments.workers import pick_device
+from experiments.runner.base import Cell, Experiment, Record
+from experiments.runner.summaries import CellRow, Summary
+from experiments.runner.workers import pick_device
 from mibounds.estimators import ESTIMATORS
 
 if TYPE_CHECKING:
@@ -144,11 +144,11 @@ class DomainAdaptation(Experiment[DomainAdaptationConfig]):
             for seed in range(config.seeds)
         ]
 
-    def run(self, config: DomainAdaptationConfig, cells: Sequence[Cell]) -> list[list[Row]]:
+    def run(self, config: DomainAdaptationConfig, cells: Sequence[Cell]) -> list[list[CellRow]]:
         """Train, and test on the way."""
         return [self._run(config, cell) for cell in cells]
 
-    def _run(self, config: DomainAdaptationConfig, cell: Cell) -> list[Row]:
+    def _run(self, config: DomainAdaptationConfig, cell: Cell) -> list[CellRow]:
         device = pick_device(config.device)
         settings = settle(config, cell)
         with _same_every_time():
@@ -176,7 +176,7 @@ class DomainAdaptation(Experiment[DomainAdaptationConfig]):
                 domain.test_labels[: config.embedded].tolist() for domain in domains
             ]
             values["plane_by"] = "t-SNE" if importlib.util.find_spec("sklearn") else "PCA"
-        rows: list[Row] = [
+        rows: list[CellRow] = [
             {"task": cell.task, "metric": name, "value": value} for name, value in values.items()
         ]
         rows[0]["origin"] = [domain.origin for domain in domains]

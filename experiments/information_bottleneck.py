@@ -24,10 +24,10 @@ import numpy as np
 import torch
 
 from experiments.bottlenecks import BottleneckConfig
-from experiments.interfaces import Cell, Experiment, Record
 from experiments.lanes import Digits, Run, load_digits, train
-from experiments.summaries import Row, Summary
-from experiments.workers import pick_device
+from experiments.runner.base import Cell, Experiment, Record
+from experiments.runner.summaries import CellRow, Summary
+from experiments.runner.workers import pick_device
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -121,7 +121,7 @@ class InformationBottleneck(Experiment[BottleneckConfig]):
             groups.setdefault((cell.mode, cell.method if apart else ""), []).append(cell)
         return list(groups.values())
 
-    def run(self, config: BottleneckConfig, cells: Sequence[Cell]) -> list[list[Row]]:
+    def run(self, config: BottleneckConfig, cells: Sequence[Cell]) -> list[list[CellRow]]:
         """Choose beta, train, and test after every epoch."""
         device = pick_device(config.device)
         before = torch.get_float32_matmul_precision()
@@ -283,7 +283,7 @@ def _kind(cell: Cell) -> Kind:
 
 def _rows(
     run: Run, scan: Mapping[float, float], outcome: Mapping[str, list[float]], origin: str
-) -> list[Row]:
+) -> list[CellRow]:
     curve = outcome["curve"]
     found: dict[str, Any] = {
         "error": curve[-1],

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from experiments.domains import TASKS, Division, Normalisation, Reduction
-from experiments.interfaces import Cell, Config
+from experiments.runner.base import Cell, Config
 
 BOUNDS = ("nwj", "mine", "infonce", "vub", "l1out", "club", "club_sample")
 OTHERS = ("dann", "dsn", "mcd")

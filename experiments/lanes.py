@@ -27,7 +27,7 @@ from experiments.bottlenecks import (
     BottleneckConfig,
     scale_pixels,
 )
-from experiments.interfaces import Cell, digest
+from experiments.runner.base import Cell, digest
 from experiments.states import SUFFIX, read_state, write_state
 from experiments.trainings import Training
 from mibounds import bounds

@@ -9,11 +9,11 @@ checks them.
 
 from __future__ import annotations
 
-from experiments.data.blends import blend
-from experiments.data.interfaces import Dataset, Images, Unavailable
+from experiments.data.datasets import Dataset, Images, Unavailable
 from experiments.data.loaders import load
-from experiments.data.reductions import reduce_by_means, reduce_by_picking
+from experiments.data.mnist_m import blend
 from experiments.data.sources import DATASETS
+from experiments.data.stl10 import reduce_by_means, reduce_by_picking
 
 __all__ = [
     "DATASETS",

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from experiments.data.interfaces import Content, File
+from experiments.data.datasets import Content, File
 
 __all__ = ["hash_file", "matches", "unpack"]
 

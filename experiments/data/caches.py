@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.data.interfaces import Images, Split, Unavailable
+from experiments.data.datasets import Images, Split, Unavailable
 from mibounds.files import UNREADABLE, replacing
 
 __all__ = [
@@ -82,8 +82,8 @@ def find_cache(cache: str | os.PathLike[str] | None = None) -> Path:
         import pooch
     except ImportError:
         raise ImportError(
-            "the folder for caches is found by pooch; install it with: pip install "
-            "'mibounds[data]', or name one in MIBOUNDS_CACHE"
+            "the folder for caches is found by pooch; install it with: pip install -e "
+            "'.[experiments]', or name one in MIBOUNDS_CACHE"
         ) from None
     return Path(pooch.os_cache("mibounds"))
 

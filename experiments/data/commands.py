@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import tyro
 
 from experiments.data import caches
-from experiments.data.interfaces import Dataset, Unavailable
+from experiments.data.datasets import Dataset, Unavailable
 from experiments.data.loaders import check_name, provide
 from experiments.data.sources import DATASETS
 from mibounds.cli.commands import Command, Failure

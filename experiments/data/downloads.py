@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from experiments.data.archives import unpack
-from experiments.data.interfaces import File, Unavailable, Unreachable
+from experiments.data.datasets import File, Unavailable, Unreachable
 
 __all__ = ["Resume", "fetch"]
 
@@ -145,13 +145,13 @@ def fetch(
         >>> fetch(nowhere, getfixture("tmp_path"))
         Traceback (most recent call last):
         ...
-        experiments.data.interfaces.Unreachable: usps.bz2 could not be fetched (no mirror known)
+        experiments.data.datasets.Unreachable: usps.bz2 could not be fetched (no mirror known)
     """
     try:
         import pooch
     except ImportError:
         raise ImportError(
-            "data are fetched by pooch; install it with: pip install 'mibounds[data]'"
+            "data are fetched by pooch; install it with: pip install -e '.[experiments]'"
         ) from None
     failures = []
     target, part = folder / file.name, folder / f"{file.name}.part"

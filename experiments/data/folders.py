@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from experiments.data.archives import unpack
-from experiments.data.blends import FOLDER
-from experiments.data.interfaces import Content, Dataset, File, Form, Images, Pair
+from experiments.data.datasets import Content, Dataset, File, Form, Images, Pair
+from experiments.data.mnist_m import FOLDER
 from experiments.data.parsers import check_pair
 from experiments.data.sources import KNOWN
 from mibounds.files import UNREADABLE

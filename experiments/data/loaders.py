@@ -10,10 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from experiments.data import blends, caches
-from experiments.data.downloads import fetch
-from experiments.data.folders import find_photographs, parse, read_folder
-from experiments.data.interfaces import (
+from experiments.data import caches, mnist_m
+from experiments.data.datasets import (
     File,
     Form,
     Images,
@@ -22,6 +20,8 @@ from experiments.data.interfaces import (
     Unavailable,
     Unreachable,
 )
+from experiments.data.downloads import fetch
+from experiments.data.folders import find_photographs, parse, read_folder
 from experiments.data.sources import BSDS500, DATASETS
 from mibounds.files import remove_files
 
@@ -290,8 +290,8 @@ def _blend_folder(source: Path) -> dict[str, Images] | None:
     place = find_photographs(source)
     if digits is None or place is None:
         return None
-    files = blends.read_photographs(place)
-    if place.name == BSDS500.name and blends.digest_photographs(files) != blends.BSDS500_DIGEST:
+    files = mnist_m.read_photographs(place)
+    if place.name == BSDS500.name and mnist_m.digest_photographs(files) != mnist_m.BSDS500_DIGEST:
         raise ValueError(
             f"Expected the training part of BSDS500 in {place.name} but got {len(files)} other "
             "photographs; get the file again."
@@ -314,17 +314,17 @@ def _blend_fetched(root: Path, progress: Progress | None) -> dict[str, Images]:
             progress(min(there / BSDS500.size, 1.0), f"mnist-m: {BSDS500.name}")
 
     folder = _folder(root, "mnist-m")
-    files = fetch(BSDS500, folder, tell, lambda _, path: blends.read_photographs(path))
+    files = fetch(BSDS500, folder, tell, lambda _, path: mnist_m.read_photographs(path))
     return _blend(digits, files)
 
 
 def _blend(digits: dict[str, Images], files: dict[str, bytes]) -> dict[str, Images]:
-    photographs = blends.decode_photographs(files)
-    right = blends.digest_photographs(files) == blends.BSDS500_DIGEST
+    photographs = mnist_m.decode_photographs(files)
+    right = mnist_m.digest_photographs(files) == mnist_m.BSDS500_DIGEST
     what = "BSDS500's training part" if right else f"{len(files)} other photographs"
     return {
         split: Images(
-            blends.blend(each.images, photographs, [_SEED, k]),
+            mnist_m.blend(each.images, photographs, [_SEED, k]),
             each.labels,
             f"made from MNIST ({each.origin}) and {what} with seed {_SEED}",
         )

@@ -84,7 +84,7 @@ def parse_mat(data: bytes) -> tuple[UInt8[np.ndarray, "n h w 3"], Int64[np.ndarr
         from scipy.io import loadmat
     except ImportError:
         raise ImportError(
-            "MAT files are read by scipy; install it with: pip install 'mibounds[data]'"
+            "MAT files are read by scipy; install it with: pip install -e '.[experiments]'"
         ) from None
     try:
         found = loadmat(io.BytesIO(data), variable_names=("X", "y"))

@@ -9,7 +9,7 @@ any; those of STL-10's images are torchvision's, that of CIFAR-10's test part an
 
 from __future__ import annotations
 
-from experiments.data.interfaces import Content, Dataset, File, Form
+from experiments.data.datasets import Content, Dataset, File, Form
 from experiments.data.parsers import (
     parse_cifar,
     parse_esl,

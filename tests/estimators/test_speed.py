@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from experiments import EXPERIMENTS, Cell
-from experiments import estimation_speed as speed
-from experiments.as_published import AS_PUBLISHED
+from experiments.estimation import speed
+from experiments.estimation.as_published import AS_PUBLISHED
 
 CONFIG = speed.SpeedConfig(dim=3, hidden=6, sizes=(16, 32), budget=0.0)
 

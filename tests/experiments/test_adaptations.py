@@ -9,7 +9,7 @@ from made_up import TASK, TINY, batch
 
 from experiments import objectives
 from experiments.adaptations import make_adaptation, make_penalty
-from experiments.as_published import ADAPTATION
+from experiments.estimation.as_published import ADAPTATION
 from experiments.ingredients import (
     BOUNDS,
 )

@@ -24,12 +24,12 @@ from experiments.data import (
     Unavailable,
     archives,
     blend,
-    blends,
     caches,
     downloads,
     folders,
     load,
     loaders,
+    mnist_m,
     parsers,
     reduce_by_means,
     reduce_by_picking,
@@ -736,19 +736,19 @@ def test_mnist_m_from_a_folder(form, tiny, folder, photographs, monkeypatch):
         write(folder / "bsds500", photographs)
         what = "3 other photographs"
     else:
-        members = {f"{blends.FOLDER}/{name}": data for name, data in photographs.items()}
-        others = {"BSR/BSDS500/data/images/test/9.jpg": b"", f"{blends.FOLDER}/Thumbs.db": b""}
+        members = {f"{mnist_m.FOLDER}/{name}": data for name, data in photographs.items()}
+        others = {"BSR/BSDS500/data/images/test/9.jpg": b"", f"{mnist_m.FOLDER}/Thumbs.db": b""}
         write(folder, {"BSR_bsds500.tgz": tar(members | others)})
         with pytest.raises(
             ValueError, match="Expected the training part of BSDS500 in BSR_bsds500"
         ):
             load("mnist-m", folder=folder)
-        digest = blends.digest_photographs(photographs)
-        monkeypatch.setattr(blends, "BSDS500_DIGEST", digest)
+        digest = mnist_m.digest_photographs(photographs)
+        monkeypatch.setattr(mnist_m, "BSDS500_DIGEST", digest)
         what = "BSDS500's training part"
     got = load("mnist-m", "test", folder=folder)
     images, labels = made.pairs["test"]
-    arrays = blends.decode_photographs(photographs)
+    arrays = mnist_m.decode_photographs(photographs)
     np.testing.assert_array_equal(got.images, blend(images, arrays, [0, 1]))
     np.testing.assert_array_equal(got.labels, labels)
     assert got.origin == f"made from MNIST (canonical files (IDX)) and {what} with seed 0"
@@ -757,7 +757,7 @@ def test_mnist_m_from_a_folder(form, tiny, folder, photographs, monkeypatch):
 
 def test_mnist_m_that_is_fetched(tiny, server, photographs, monkeypatch, cache):
     made = tiny("mnist", server=server)
-    members = {f"{blends.FOLDER}/{name}": data for name, data in photographs.items()}
+    members = {f"{mnist_m.FOLDER}/{name}": data for name, data in photographs.items()}
     data = server.files["BSR_bsds500.tgz"] = tar(members)
     file = dataclasses.replace(
         sources.BSDS500,
@@ -767,7 +767,7 @@ def test_mnist_m_that_is_fetched(tiny, server, photographs, monkeypatch, cache):
     )
     monkeypatch.setattr(loaders, "BSDS500", file)
     got = load("mnist-m")
-    expected = blend(made.pairs["train"][0], blends.decode_photographs(photographs), [0, 0])
+    expected = blend(made.pairs["train"][0], mnist_m.decode_photographs(photographs), [0, 0])
     np.testing.assert_array_equal(got.images, expected)
     assert names_in(cache) == ["mnist-m.npz", "mnist.npz"]
 
@@ -785,7 +785,7 @@ def test_mnist_m_of_a_damaged_cache(tiny, server, cache):
 def test_a_damaged_archive_of_photographs(folder):
     write(folder, {"BSR_bsds500.tgz": tar({"a": bytes(9999)})[:-30]})
     with pytest.raises(ValueError, match=r"BSR_bsds500.tgz is damaged or not an archive"):
-        blends.read_photographs(folder / "BSR_bsds500.tgz")
+        mnist_m.read_photographs(folder / "BSR_bsds500.tgz")
 
 
 # --- reductions ----------------------------------------------------------------------------------
@@ -1085,17 +1085,17 @@ def test_pooch_keeps_its_voice(tiny, server, capfd):
 
 def test_without_the_extra(tiny, folder, photographs, monkeypatch):
     monkeypatch.setitem(sys.modules, "pooch", None)
-    with pytest.raises(ImportError, match=r"by pooch; .*pip install 'mibounds\[data\]'"):
+    with pytest.raises(ImportError, match=r"by pooch; .*pip install -e '\.\[experiments\]'"):
         load("usps")
     monkeypatch.delenv("MIBOUNDS_CACHE")
-    with pytest.raises(ImportError, match=r"by pooch; .*pip install 'mibounds\[data\]'"):
+    with pytest.raises(ImportError, match=r"by pooch; .*pip install -e '\.\[experiments\]'"):
         caches.find_cache()
     monkeypatch.setitem(sys.modules, "scipy.io", None)
-    with pytest.raises(ImportError, match=r"by scipy; .*pip install 'mibounds\[data\]'"):
+    with pytest.raises(ImportError, match=r"by scipy; .*pip install -e '\.\[experiments\]'"):
         parsers.parse_mat(b"")
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(ImportError, match=r"by Pillow; .*pip install 'mibounds\[data\]'"):
-        blends.decode_photographs(photographs)
+    with pytest.raises(ImportError, match=r"by Pillow; .*pip install -e '\.\[experiments\]'"):
+        mnist_m.decode_photographs(photographs)
 
 
 # --- the table of sources ------------------------------------------------------------------------

@@ -14,8 +14,8 @@ import pytest
 
 from experiments import EXPERIMENTS, Config, Options
 from experiments.__main__ import main
-from experiments.as_published import AS_PUBLISHED
-from experiments.simulation import CORRECT, FAMILIES
+from experiments.estimation.as_published import AS_PUBLISHED
+from experiments.estimation.simulation import CORRECT, FAMILIES
 
 pytest.importorskip("tyro", reason="the command line is made by tyro")
 pytest.importorskip("joblib", reason="cells run through joblib")

@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from experiments import Cell, Config, Experiment, Failed, Options, Record, reproduce
-from experiments.interfaces import digest
-from experiments.records import Records
-from experiments.runner import write_command
+from experiments.runner.base import digest
+from experiments.runner.records import Records
+from experiments.runner.reproduction import write_command
+from experiments.runner.summaries import Summary, summarise, tabulate
+from experiments.runner.workers import pick_device, set_queues
 from experiments.states import write_state
-from experiments.summaries import Summary, summarise, tabulate
-from experiments.workers import pick_device, set_queues
 
 pytest.importorskip("joblib", reason="cells run through joblib")
 
@@ -282,7 +282,7 @@ def test_a_group_is_computed_at_once(go, toy, tmp_path, monkeypatch):
 def test_a_cell_that_fails_stops_no_other(go, toy, tmp_path):
     toy.broken = {"correct_one_nwj_1"}
     with pytest.raises(
-        Failed, match=r"1 of 24 groups .* OverflowError: too much; the same command"
+        Failed, match=r"1 of 24 groups .* OverflowError: too much; run the same command"
     ):
         go()
     assert len(toy.computed) == 23
@@ -438,13 +438,13 @@ def test_a_file_where_the_folder_should_be(go, tmp_path):
 
 def test_without_the_extras(go, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(ImportError, match=r"pip install 'mibounds\[dask\]'"):
+    with pytest.raises(ImportError, match=r"pip install -e '\.\[dask\]'"):
         go(backend="dask", scheduler="tcp://127.0.0.1:1")
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ImportError, match=r"--backend ray needs ray; install it with"):
         go(backend="ray")
     monkeypatch.setitem(sys.modules, "joblib", None)
-    with pytest.raises(ImportError, match=r"pip install 'mibounds\[experiments\]'"):
+    with pytest.raises(ImportError, match=r"pip install -e '\.\[experiments\]'"):
         go()
 
 

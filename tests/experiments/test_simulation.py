@@ -9,9 +9,9 @@ import torch
 
 import mibounds as mb
 from experiments import EXPERIMENTS, Cell
-from experiments.as_published import AS_PUBLISHED, AsPublishedCritic
-from experiments.estimation_curves import moving_average
-from experiments.simulation import (
+from experiments.estimation.as_published import AS_PUBLISHED, AsPublishedCritic
+from experiments.estimation.curves import moving_average
+from experiments.estimation.simulation import (
     CORRECT,
     FAMILIES,
     METHODS,

@@ -601,7 +601,7 @@ def test_the_page_on_measuring_shows_what_was_measured():
 
 def test_the_page_on_minimising_shows_what_was_measured():
     words = " ".join((ROOT / "docs" / "minimise.md").read_text().split())
-    summary = json.loads((RESULTS / "minimization" / "summary.json").read_text())
+    summary = json.loads((RESULTS / "minimisation" / "summary.json").read_text())
     rows = [e for e in summary if e["task"] == "gaussian-10" and e["metric"] == "error"]
     assert len(rows) == len(mb.ESTIMATORS)
     for e in rows:

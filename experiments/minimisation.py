@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor, nn
 
-from experiments.interfaces import Cell, Config, Experiment, Record
-from experiments.summaries import Row, Summary
-from experiments.workers import pick_device
+from experiments.runner.base import Cell, Config, Experiment, Record
+from experiments.runner.summaries import CellRow, Summary
+from experiments.runner.workers import pick_device
 from mibounds.conditionals import AsPublishedGaussian
 from mibounds.estimators import CLUB, ESTIMATORS, CLUBSample
 from mibounds.minimise.penalty import MIPenalty, PenaltyWarning
@@ -42,7 +42,7 @@ COLOURS = {"upper": "tab:red", "lower": "tab:blue", "neither": "tab:gray"}
 
 
 @dataclass(frozen=True)
-class MinimizationConfig(Config):
+class MinimisationConfig(Config):
     """Algorithm 1 on Gaussians.
 
     Attributes:
@@ -66,10 +66,10 @@ class MinimizationConfig(Config):
     goal: float = 0.05
 
 
-class Minimization(Experiment[MinimizationConfig]):
+class Minimisation(Experiment[MinimisationConfig]):
     """True MI while each bound is minimised."""
 
-    config = MinimizationConfig
+    config = MinimisationConfig
     makes = "Algorithm 1: the true MI, known in each step, while every bound is minimised"
     costs = "10 seeds: some minutes on a GPU, three hours of one core"
     quick: ClassVar = {"seeds": 2, "steps": 15, "demo_steps": 15, "batch": 32}
@@ -86,7 +86,7 @@ is fitted from the first step on. Its gradient then falls together with the mutu
 Adam, which remembers larger ones, takes smaller steps.
 """
 
-    def cells(self, config: MinimizationConfig) -> list[Cell]:
+    def cells(self, config: MinimisationConfig) -> list[Cell]:
         """Every estimator on the large task, CLUB and its sampled form on the authors'."""
         seeds = range(config.seeds)
         main = [
@@ -100,11 +100,11 @@ Adam, which remembers larger ones, takes smaller steps.
         ]
         return [*main, *demo]
 
-    def run(self, config: MinimizationConfig, cells: Sequence[Cell]) -> list[list[Row]]:
+    def run(self, config: MinimisationConfig, cells: Sequence[Cell]) -> list[list[CellRow]]:
         """Minimise; curves, the end, and when the goal was reached."""
         return [self._run(config, cell) for cell in cells]
 
-    def _run(self, config: MinimizationConfig, cell: Cell) -> list[Row]:
+    def _run(self, config: MinimisationConfig, cell: Cell) -> list[CellRow]:
         torch.manual_seed(cell.seed)
         demo = cell.task == "demo"
         if demo:
@@ -137,7 +137,7 @@ Adam, which remembers larger ones, takes smaller steps.
         }
         return [{"task": cell.task, "metric": key, "value": v} for key, v in found.items()]
 
-    def tables(self, config: MinimizationConfig, records: Sequence[Record]) -> str:
+    def tables(self, config: MinimisationConfig, records: Sequence[Record]) -> str:
         """Steps to the goal, and how many seeds failed."""
         lines = [
             f"### Steps until the true MI is below {config.goal:g} nats, and failures at the end",
@@ -163,7 +163,7 @@ Adam, which remembers larger ones, takes smaller steps.
 
     def draw(
         self,
-        config: MinimizationConfig,
+        config: MinimisationConfig,
         records: Sequence[Record],
         summary: Sequence[Summary],
     ) -> dict[str, Figure]:
@@ -190,7 +190,7 @@ Adam, which remembers larger ones, takes smaller steps.
             ax.set_ylim(1e-3, 50)
             ax.set_title(f"{method}, {task}\n{mode}", fontsize=8)
             ax.tick_params(labelsize=7)
-        return {"minimization": figure}
+        return {"minimisation": figure}
 
 
 class Encoder(nn.Module):

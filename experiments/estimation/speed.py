@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from experiments.estimation_quality import styles
-from experiments.interfaces import Cell, Config, Experiment, Record
-from experiments.simulation import METHODS, task_of
-from experiments.summaries import Row, Summary
-from experiments.workers import pick_device
+from experiments.estimation.quality import styles
+from experiments.estimation.simulation import METHODS, task_of
+from experiments.runner.base import Cell, Config, Experiment, Record
+from experiments.runner.summaries import CellRow, Summary
+from experiments.runner.workers import pick_device
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -99,7 +99,7 @@ class EstimationSpeed(Experiment[SpeedConfig]):
             for method in registry
         ]
 
-    def run(self, config: SpeedConfig, cells: Sequence[Cell]) -> list[list[Row]]:
+    def run(self, config: SpeedConfig, cells: Sequence[Cell]) -> list[list[CellRow]]:
         """The time of a step at each size."""
         device = pick_device(config.device)
         return [time_sizes(config, cell, device) for cell in cells]
@@ -129,7 +129,7 @@ class EstimationSpeed(Experiment[SpeedConfig]):
         return {"estimation-speed": figure}
 
 
-def time_sizes(config: SpeedConfig, cell: Cell, device: str) -> list[Row]:
+def time_sizes(config: SpeedConfig, cell: Cell, device: str) -> list[CellRow]:
     """Time a step at each size, up to where it takes too long or too much memory.
 
     Args:
@@ -146,7 +146,7 @@ def time_sizes(config: SpeedConfig, cell: Cell, device: str) -> list[Row]:
         >>> row["task"], row["metric"], row["value"] > 0
         ('batch-32', 'seconds', True)
     """
-    rows: list[Row] = []
+    rows: list[CellRow] = []
     for n in sorted(config.sizes):
         if rows and rows[-1]["value"] * (n / int(rows[-1]["task"][6:])) ** 2 > config.limit:
             break

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributions.transforms import Transform
 
-from experiments.as_published import AS_PUBLISHED, AsPublishedMINE
-from experiments.interfaces import Cell, Config
+from experiments.estimation.as_published import AS_PUBLISHED, AsPublishedMINE
+from experiments.runner.base import Cell, Config
 from experiments.trainings import cycle
 from mibounds.conditionals.copulas import Copula
 from mibounds.estimators import ESTIMATORS, CLUBSample, DoE

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from experiments.interfaces import Cell, Config, Experiment
-from experiments.summaries import Row
+from experiments.runner.base import Cell, Config, Experiment
+from experiments.runner.summaries import CellRow
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Outcome:
     """
 
     cells: tuple[Cell, ...]
-    rows: tuple[list[Row], ...] = ()
+    rows: tuple[list[CellRow], ...] = ()
     seconds: float = 0.0
     versions: dict[str, str] = field(default_factory=dict)
     error: str = ""
@@ -149,7 +149,7 @@ def compute(
         import joblib
     except ImportError:
         raise ImportError(
-            "experiments need joblib; install it with: pip install 'mibounds[experiments]'"
+            "experiments need joblib; install it with: pip install -e '.[experiments]'"
         ) from None
     if backend == "loky":
         on_gpu = pick_device(config.device).startswith("cuda")
@@ -227,7 +227,7 @@ def _dask_client(address: str) -> Any:
         from distributed import Client
     except ImportError:
         raise ImportError(
-            "--backend dask needs distributed; install it with: pip install 'mibounds[dask]'"
+            "--backend dask needs distributed; install it with: pip install -e '.[dask]'"
         ) from None
     try:
         client = Client(address, timeout=10, set_as_default=False)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-Row = dict[str, Any]  # at least task, metric and value
+CellRow = dict[str, Any]  # at least task, metric and value
 Paper = Mapping[tuple[str, str, str], float]  # by task, method and metric
 
 METRICS = ("mse", "bias", "variance", "error", "accuracy", "accuracy_as_trained", "seconds")
@@ -56,7 +56,9 @@ class Summary:
         return measured if self.paper is None else f"{measured} ({self.paper:.2f})"
 
 
-def summarise(values: Iterable[tuple[str, str, int, Sequence[Row]]], paper: Paper) -> list[Summary]:
+def summarise(
+    values: Iterable[tuple[str, str, int, Sequence[CellRow]]], paper: Paper
+) -> list[Summary]:
     """Summarise rows over seeds.
 
     Args:

@@ -1,30 +1,25 @@
-"""Runs the cells of an experiment and writes what comes of them.
+"""Computes the cells of an experiment that are not finished, and publishes those that are.
 
-Each finished cell is on disk at once, so that a second start goes on where the first one ended: a
-process that is killed loses the cells in flight and nothing else.
+Each finished cell is on disk at once: a process that is killed loses only the cells in flight, and
+the same command goes on from there.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from experiments.interfaces import Cell, Config, Experiment, Record
-from experiments.records import Records
+from experiments.runner.base import Cell, Config, Experiment, Record
+from experiments.runner.outputs import publish
+from experiments.runner.records import Records
+from experiments.runner.workers import Outcome, compute, set_queues
 from experiments.states import remove_states
-from experiments.summaries import Summary, summarise, tabulate
-from experiments.workers import Outcome, compute, set_queues
-from mibounds.files import replacing
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Progress = Callable[[float, str], None]
 
@@ -34,13 +29,13 @@ class Options:
     """How to run an experiment; nothing here changes a number.
 
     Attributes:
-        quick: a small version that takes seconds, of the fields that are left at their defaults.
-        out: folder for the folder of the experiment; "results", or "out" for a quick run.
-        jobs: how many processes compute; 0 for one a core, or one in all where there is a GPU.
-        backend: loky for the cores of this machine, dask or ray for a cluster that is running.
+        quick: a small version that takes seconds; it sets the fields left at their defaults.
+        out: folder for the experiment's folder; "results", or "out" for a quick run.
+        jobs: number of processes; 0 for one per core, or for a single one on a GPU.
+        backend: loky for the cores of this machine, dask or ray for a running cluster.
         scheduler: address of the cluster, as tcp://host:8786.
-        shard: i/n for the i-th of n parts of the cells, as the jobs of an array are numbered from
-            1 to n; the tables are then made by the same command without --shard.
+        shard: i/n for part i of n of the cells, numbered from 1 as the jobs of an array are; the
+            same command without --shard then makes the tables.
 
     Example:
         >>> Options(shard="2/4").part
@@ -56,7 +51,7 @@ class Options:
 
     @property
     def part(self) -> tuple[int, int]:
-        """Which of how many parts."""
+        """Which part, and of how many."""
         found = re.fullmatch(r"(\d+)/(\d+)", self.shard or "1/1")
         i, n = map(int, found.groups()) if found else (0, 0)
         if not 1 <= i <= n:
@@ -68,7 +63,7 @@ class Options:
 
 
 class Failed(Exception):
-    """Cells that could not be computed; all others are finished and kept."""
+    """Some cells could not be computed; all others are finished and kept."""
 
 
 def reproduce(
@@ -85,12 +80,12 @@ def reproduce(
         name: of the experiment, and of its folder.
         experiment: what to run.
         config: what to compute.
-        options: how.
-        progress: called with the share that is done and a word about it.
-        say: told, in a line, what is worth knowing on the way.
+        options: how to run it.
+        progress: called with the fraction that is done and a short description.
+        say: called with one line about each event worth knowing.
 
     Returns:
-        The tables, in Markdown; "" for a part of an array.
+        The tables, in Markdown; "" for a shard.
 
     Raises:
         Failed: if a cell could not be computed.
@@ -128,19 +123,20 @@ def reproduce(
             say(f"{', '.join(cell.name for cell in outcome.cells)} failed: {outcome.error}")
             continue
         for cell, rows in zip(outcome.cells, outcome.rows, strict=True):
+            settings = config.settings_of(cell)
             told = tuple(rows), outcome.seconds, command, outcome.versions
-            records.write(Record(cell, config.settings_of(cell), *told))
+            records.write(Record(cell, settings, *told))
     text = ""
     if not options.shard:
         if not failures:
             records.join(experiment.cells(config))
             remove_states(states)
-        text = _publish(name, experiment, config, records, command)
+        text = publish(folder, name, experiment, config, records.read(config), command)
     if failures:
         raise Failed(
             f"{len(failures)} of {len(groups)} groups of cells failed, the first with "
-            f"{failures[0]}; the same command tries them again, and says where with "
-            "MIBOUNDS_TRACEBACK=1"
+            f"{failures[0]}; run the same command to try them again, with MIBOUNDS_TRACEBACK=1 "
+            "to see where"
         )
     return text
 
@@ -204,7 +200,7 @@ def _folder(name: str, options: Options) -> Path:
 
 
 def _states(config: Config, folder: Path) -> Path:
-    """A folder of its own for the states of these results, whatever else --checkpoints holds."""
+    """A folder that only holds the states of these results, whatever else --checkpoints holds."""
     if not config.checkpoints:
         return (folder / "checkpoints").absolute()
     whose = hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:8]
@@ -214,7 +210,7 @@ def _states(config: Config, folder: Path) -> Path:
 def write_command(
     name: str, experiment: Experiment[Any], config: Config, quick: bool = False
 ) -> str:
-    """The command that makes the numbers of a config, with the flags that it takes.
+    """The command that computes a config, with the flags that differ from the defaults.
 
     Example:
         >>> from experiments import EXPERIMENTS
@@ -238,7 +234,7 @@ def write_command(
 def _follow(
     outcomes: Iterable[Outcome], groups: Sequence[Sequence[Cell]], progress: Progress | None
 ) -> Iterator[Outcome]:
-    """Tell the progress over the cells."""
+    """Report the progress over the cells."""
     total, done = sum(map(len, groups)), 0
     if progress and total:
         progress(0.0, f"0 of {total} cells")
@@ -247,74 +243,3 @@ def _follow(
         done += len(outcome.cells)
         if progress:
             progress(done / total, f"{done} of {total} cells")
-
-
-# --- results -------------------------------------------------------------------------------------
-
-
-def _publish(
-    name: str, experiment: Experiment[Any], config: Config, records: Records, command: str
-) -> str:
-    """Write the summary, the table and the figures of all that is finished."""
-    done = records.read(config)
-    cells = experiment.cells(config)
-    finished = [done[cell] for cell in cells if cell in done]
-    if not finished:
-        return ""
-    values = [(r.cell.mode, r.cell.method, r.cell.seed, r.rows) for r in finished]
-    summary = summarise(values, experiment.paper)
-    more = experiment.tables(config, finished)
-    text = _describe(name, experiment, finished, len(cells), summary, more, command)
-    _write(records.folder / "summary.json", _dump(summary))
-    _write(records.folder / "table.md", text)
-    for stem, figure in experiment.draw(config, finished, summary).items():
-        _save(figure, records.folder / stem)
-    return text
-
-
-def _save(figure: Figure, path: Path) -> None:
-    """As PNG and as SVG, the same bytes for the same figure."""
-    from matplotlib import rc_context
-
-    with replacing(path.with_name(f"{path.name}.png")) as temporary:
-        figure.savefig(temporary, dpi=150)
-    with (
-        rc_context({"svg.hashsalt": path.name}),
-        replacing(path.with_name(f"{path.name}.svg")) as temporary,
-    ):
-        figure.savefig(temporary, metadata={"Date": None})
-
-
-def _dump(summary: Sequence[Summary]) -> str:
-    lines = [json.dumps(dataclasses.asdict(each)) for each in summary]
-    return "[\n" + ",\n".join(lines) + "\n]\n"
-
-
-def _describe(
-    name: str,
-    experiment: Experiment[Any],
-    finished: Sequence[Record],
-    cells: int,
-    summary: Sequence[Summary],
-    more: str,
-    command: str,
-) -> str:
-    versions = sorted({json.dumps(record.versions, sort_keys=True) for record in finished})
-    hours = sum(record.seconds for record in finished)
-    lines = [f"# {name}", "", f"{experiment.makes}.", "", f"    {command}", ""]
-    lines += [f"{len(finished)} of {cells} cells, {hours:.0f} s of computing, by"]
-    for text in versions:
-        lines += [", ".join(f"{key} {value}" for key, value in json.loads(text).items())]
-    lines += ["", "Mean ± standard deviation over seeds, and the paper's value in brackets.", ""]
-    lines += [tabulate(summary)]
-    if more:
-        lines += ["", more]
-    if experiment.notes:
-        lines += ["", experiment.notes.strip()]
-    return "\n".join(lines) + "\n"
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from experiments.estimation_quality import Simulation, styles
-from experiments.interfaces import Cell, Record
-from experiments.simulation import SimulationConfig
-from experiments.summaries import Row, Summary
+from experiments.estimation.quality import Simulation, styles
+from experiments.estimation.simulation import SimulationConfig
+from experiments.runner.base import Cell, Record
+from experiments.runner.summaries import CellRow, Summary
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -31,7 +31,7 @@ class EstimationCurves(Simulation):
 
     def rows(
         self, cell: Cell, config: SimulationConfig, values: Float[torch.Tensor, "levels steps"]
-    ) -> list[Row]:
+    ) -> list[CellRow]:
         """The errors, and the smoothed curve at some steps."""
         smooth = moving_average(values.flatten().numpy(), SPAN)
         every = max(1, config.steps // POINTS)

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
-from experiments.summaries import Paper, Row, Summary
+from experiments.runner.summaries import CellRow, Paper, Summary
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -118,7 +118,7 @@ class Record:
 
     cell: Cell
     config: dict[str, Any]
-    rows: tuple[Row, ...]
+    rows: tuple[CellRow, ...]
     seconds: float
     command: str
     versions: dict[str, str]
@@ -193,7 +193,7 @@ class Experiment(ABC, Generic[C]):
         """
 
     @abstractmethod
-    def run(self, config: C, cells: Sequence[Cell]) -> list[list[Row]]:
+    def run(self, config: C, cells: Sequence[Cell]) -> list[list[CellRow]]:
         """Compute the cells of one group.
 
         Runs in a process of its own, perhaps on another machine: it may depend on its arguments

@@ -99,7 +99,7 @@ def decode_photographs(files: Mapping[str, bytes]) -> list[np.ndarray]:
         from PIL import Image
     except ImportError:
         raise ImportError(
-            "JPEG files are read by Pillow; install it with: pip install 'mibounds[data]'"
+            "JPEG files are read by Pillow; install it with: pip install -e '.[experiments]'"
         ) from None
     photographs = []
     for name, data in files.items():

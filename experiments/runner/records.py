@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from experiments.interfaces import Cell, Config, Record, digest
+from experiments.runner.base import Cell, Config, Record, digest
 from mibounds.files import replacing
 
 Key = tuple[Cell, str]  # a cell and the digest of its settings

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from experiments.interfaces import Cell, Experiment, Record
-from experiments.simulation import CORRECT, FAMILIES, METHODS, SimulationConfig, simulate
-from experiments.summaries import Row, Summary
-from experiments.workers import pick_device
+from experiments.estimation.simulation import CORRECT, FAMILIES, METHODS, SimulationConfig, simulate
+from experiments.runner.base import Cell, Experiment, Record
+from experiments.runner.summaries import CellRow, Summary
+from experiments.runner.workers import pick_device
 from mibounds.measure.plots import METHODS as COLOURS
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Simulation(Experiment[SimulationConfig]):
             groups.setdefault((cell.mode, cell.method, cell.task), []).append(cell)
         return list(groups.values())
 
-    def run(self, config: SimulationConfig, cells: Sequence[Cell]) -> list[list[Row]]:
+    def run(self, config: SimulationConfig, cells: Sequence[Cell]) -> list[list[CellRow]]:
         """The errors of each cell at each level."""
         values = simulate(cells, config, pick_device(config.device))
         return [
@@ -131,9 +131,9 @@ class Simulation(Experiment[SimulationConfig]):
 
     def rows(
         self, cell: Cell, config: SimulationConfig, values: Float[torch.Tensor, "levels steps"]
-    ) -> list[Row]:
+    ) -> list[CellRow]:
         """Bias, variance and mean squared error over the last steps of each level."""
-        rows: list[Row] = []
+        rows: list[CellRow] = []
         for level, each in zip(config.levels, values[:, -config.last :], strict=True):
             bias = each.mean().item() - level
             variance = each.var(correction=0).item()

@@ -9,8 +9,8 @@ import torch
 import mibounds as mb
 from experiments import EXPERIMENTS
 from experiments.__main__ import main
-from experiments.interfaces import Cell
-from experiments.minimization import Encoder, MinimizationConfig, published_step
+from experiments.minimisation import Encoder, MinimisationConfig, published_step
+from experiments.runner.base import Cell
 
 pytest.importorskip("tyro", reason="the command line is made by tyro")
 pytest.importorskip("joblib", reason="cells run through joblib")
@@ -29,8 +29,8 @@ def test_the_truth_is_that_of_the_samples():
 
 
 def test_it_begins_where_it_says_and_comes_down():
-    experiment = EXPERIMENTS["minimization"]
-    config = MinimizationConfig(steps=80, batch=128, dim=4, nats=2.0, device="cpu")
+    experiment = EXPERIMENTS["minimisation"]
+    config = MinimisationConfig(steps=80, batch=128, dim=4, nats=2.0, device="cpu")
     cell = Cell("correct", "gaussian-2", "club", 0)
     ((rows,),) = [experiment.run(config, [cell])]
     found = {row["metric"]: row["value"] for row in rows}
@@ -60,10 +60,10 @@ def test_the_authors_loop_fits_q_and_turns_the_angles(method):
 
 
 def test_quick(tmp_path, capfd):
-    assert main(["minimization", "--quick", "--jobs", "1", "--out", str(tmp_path)]) == 0
+    assert main(["minimisation", "--quick", "--jobs", "1", "--out", str(tmp_path)]) == 0
     shown = capfd.readouterr().out
-    folder = tmp_path / "minimization"
-    assert (folder / "minimization.png").read_bytes().startswith(b"\x89PNG")
+    folder = tmp_path / "minimisation"
+    assert (folder / "minimisation.png").read_bytes().startswith(b"\x89PNG")
     summary = json.loads((folder / "summary.json").read_text())
     seen = {(e["mode"], e["task"], e["method"]) for e in summary if e["metric"] == "error"}
     demo = {(m, "demo", c) for m in ("as-published", "correct") for c in ("club", "club_sample")}
