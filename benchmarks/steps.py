@@ -18,7 +18,7 @@ The C library gives the memory of large tensors back to the system at once and a
 which the system answers page by page. That is part of the times, of the naive form and of CLUB from
 N = 2^19 on; "kept" has CLUB in a process that was told to keep its memory.
 
-Results go to results/bench/steps_DEVICE.json, .png and .svg. A run that was interrupted goes on
+Results go to results/bench/steps_DEVICE.json and .svg. A run that was interrupted goes on
 where it ended. Where a step would take too long or too much memory, the row says so.
 """
 
@@ -458,7 +458,7 @@ def table(entries: list[Row]) -> Table:
     return shown
 
 
-def draw(result: Row, stem: Path, rival: Row | None) -> None:
+def draw(result: Row, path: Path, rival: Row | None) -> None:
     """Time and memory against N, the naive form dashed."""
     import matplotlib
 
@@ -510,9 +510,8 @@ def draw(result: Row, stem: Path, rival: Row | None) -> None:
         f"One step (value and gradients), d = {DIM}, hidden {HIDDEN}: {result['device']}"
     )
     figure.tight_layout()
-    for suffix, metadata in ((".png", {}), (".svg", {"Date": None})):
-        with replacing(stem.with_suffix(suffix)) as part:
-            figure.savefig(part, dpi=130, metadata=metadata)
+    with replacing(path) as part:
+        figure.savefig(part, metadata={"Date": None})
     plt.close(figure)
 
 
@@ -590,10 +589,10 @@ def main() -> None:
     rival = None
     with suppress(OSError):
         rival = json.loads((args.out / "torch_mist.json").read_text()) if on_cpu else None
-    draw(result, path.with_suffix(""), rival)
+    draw(result, path.with_suffix(".svg"), rival)
     record.finish(result)
     Console().print(table(result["acceptance"]))
-    print(f"rows: {path.name}, figure: {path.stem}.png")
+    print(f"rows: {path.name}, figure: {path.stem}.svg")
 
 
 if __name__ == "__main__":

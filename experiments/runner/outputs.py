@@ -53,11 +53,9 @@ def publish(
 
 
 def _save(figure: Figure, path: Path) -> None:
-    """As PNG and as SVG, the same bytes for the same figure."""
+    """As SVG, with the same bytes for the same figure."""
     from matplotlib import rc_context
 
-    with replacing(path.with_suffix(".png")) as temporary:
-        figure.savefig(temporary, dpi=150)
     with rc_context({"svg.hashsalt": path.stem}), replacing(path) as temporary:
         figure.savefig(temporary, metadata={"Date": None})
 

@@ -63,7 +63,7 @@ def test_quick(tmp_path, capfd):
     assert main(["minimisation", "--quick", "--jobs", "1", "--out", str(tmp_path)]) == 0
     shown = capfd.readouterr().out
     folder = tmp_path / "minimisation"
-    assert (folder / "minimisation.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "minimisation.svg").read_bytes().startswith(b"<?xml")
     summary = json.loads((folder / "summary.json").read_text())
     seen = {(e["mode"], e["task"], e["method"]) for e in summary if e["metric"] == "error"}
     demo = {(m, "demo", c) for m in ("as-published", "correct") for c in ("club", "club_sample")}

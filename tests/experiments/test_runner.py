@@ -115,10 +115,10 @@ def test_rows_summary_table_and_figures(go, toy, tmp_path):
     text = go()
     folder = tmp_path / "toy"
     assert sorted(path.name for path in folder.iterdir()) == [
-        "rows.jsonl", "summary.json", "table.md", "toy.png", "toy.svg",
+        "rows.jsonl", "summary.json", "table.md", "toy.svg",
     ]  # fmt: skip
     assert (folder / "table.md").read_text() == text
-    assert (folder / "toy.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "toy.svg").read_bytes().startswith(b"<?xml")
     lines = read(folder / "rows.jsonl")
     assert len(lines) == len(toy.computed) == 24
     first = lines[0]

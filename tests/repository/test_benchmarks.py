@@ -63,13 +63,9 @@ def test_steps_are_measured(result):
     assert result["command"] == "python benchmarks/steps.py --device cpu --quick"
 
 
-def test_steps_leave_figures_and_nothing_half_done(folder):
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "steps_cpu.json",
-        "steps_cpu.png",
-        "steps_cpu.svg",
-    ]
-    assert (folder / "steps_cpu.png").read_bytes().startswith(b"\x89PNG")
+def test_steps_leave_a_figure_and_nothing_half_done(folder):
+    assert sorted(path.name for path in folder.iterdir()) == ["steps_cpu.json", "steps_cpu.svg"]
+    assert (folder / "steps_cpu.svg").read_bytes().startswith(b"<?xml")
     text = (folder / "steps_cpu.json").read_text() + (folder / "steps_cpu.svg").read_text()
     assert str(ROOT) not in text
     assert str(folder) not in text
