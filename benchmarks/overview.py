@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.minimisation import EVERY
+from experiments.runner import read_records
 from mibounds.files import replacing
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -48,14 +49,13 @@ def measure(ax: Axes) -> None:
 
 def minimise(ax: Axes) -> None:
     """Median of the true mutual information over the seeds, while a bound is minimised."""
-    lines = (RESULTS / "minimisation" / "rows.jsonl").read_text().splitlines()
-    records = [json.loads(line) for line in lines]
+    records = read_records(RESULTS / "minimisation")
     for method in ("club", "nwj", "infonce"):
         curves = [
             row["value"]
             for r in records
-            if r["cell"]["task"] == "gaussian-10" and r["cell"]["method"] == method
-            for row in r["rows"]
+            if r.cell.task == "gaussian-10" and r.cell.method == method
+            for row in r.rows
             if row["metric"] == "truth"
         ]
         truth = [statistics.median(each) for each in zip(*curves, strict=True)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from experiments.runner.base import Cell, Config, Experiment, Record
+from experiments.runner.records import read_records
 from experiments.runner.reproduction import Failed, Options, reproduce
 
 __all__ = [
@@ -12,5 +13,6 @@ __all__ = [
     "Failed",
     "Options",
     "Record",
+    "read_records",
     "reproduce",
 ]

@@ -1,19 +1,54 @@
 """Finished cells on disk.
 
-While an experiment runs, each finished cell is a file of its own below ``cells/``, written whole or
-not at all; when all are there they become the lines of ``rows.jsonl``.
+While an experiment runs, each finished cell is a file of its own in ``cells/``, written whole or
+not at all. When all are finished they become the lines of ``rows.jsonl``, which is compressed to
+``rows.jsonl.gz`` where it is large.
 """
 
 from __future__ import annotations
 
+import gzip
 import os
-from collections.abc import Callable, Iterable, Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from experiments.runner.base import Cell, Config, Record, digest
 from mibounds.files import replacing
 
-Key = tuple[Cell, str]  # a cell and the digest of its settings
+PLAIN, COMPRESSED = "rows.jsonl", "rows.jsonl.gz"
+LARGE = 1 << 20  # bytes above which the lines are compressed
+
+
+def read_records(folder: str | os.PathLike[str]) -> list[Record]:
+    """The finished cells in the folder of an experiment.
+
+    Args:
+        folder: with a file of rows, compressed or not.
+
+    Returns:
+        One record per line.
+
+    Raises:
+        OSError: if there is no such file.
+        ValueError: if a line is not a record.
+
+    Example:
+        >>> folder = getfixture("tmp_path")
+        >>> read_records(folder)
+        Traceback (most recent call last):
+        ...
+        FileNotFoundError: [Errno 2] No such file or directory: '...rows.jsonl'
+    """
+    path = Path(folder) / COMPRESSED
+    lines = _lines(path if path.exists() else Path(folder) / PLAIN)
+    return [Record.from_json(line) for line in lines]
+
+
+def _lines(path: Path) -> Iterator[str]:
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt", encoding="utf-8", errors="replace") as stream:
+        yield from stream
 
 
 class Records:
@@ -21,7 +56,7 @@ class Records:
 
     Args:
         folder: where; it is made on the first writing.
-        say: told, in a line, about a file that cannot be read, which then counts as missing.
+        say: called with one line about each file that cannot be read, whose cells count as missing.
 
     Example:
         >>> records = Records(getfixture("tmp_path"))
@@ -35,18 +70,10 @@ class Records:
     def __init__(self, folder: str | os.PathLike[str], say: Callable[[str], None] = print):
         self.folder, self.say = Path(folder), say
 
-    @property
-    def joined(self) -> Path:
-        """The file of all records."""
-        return self.folder / "rows.jsonl"
-
     def read(self, config: Config) -> dict[Cell, Record]:
-        """The finished cells of these settings."""
-        return {
-            cell: record
-            for (cell, name), record in self._all().items()
-            if name == digest(config.settings_of(cell))
-        }
+        """The finished cells with these settings."""
+        _, found = self._all()
+        return {r.cell: r for r in found if digest(r.config) == digest(config.settings_of(r.cell))}
 
     def write(self, record: Record) -> None:
         """Keep a finished cell, at once."""
@@ -56,25 +83,37 @@ class Records:
             temporary.write_text(record.to_json() + "\n", encoding="utf-8")
 
     def join(self, order: Iterable[Cell]) -> None:
-        """Put all records into one file, those of the given cells first, and remove the others."""
-        found = self._all()
+        """Put all records into one file, the given cells first, and remove their own files."""
+        joined, found = self._all()
         place = {cell: i for i, cell in enumerate(order)}
-        keys = sorted(found, key=lambda key: (place.get(key[0], len(place)), key[1], key[0].name))
-        with replacing(self.joined) as temporary:
-            lines = [found[key].to_json() + "\n" for key in keys]
-            temporary.write_text("".join(lines), encoding="utf-8")
-        for key in keys:
-            self._path(found[key]).unlink(missing_ok=True)
+        found.sort(key=lambda r: (place.get(r.cell, len(place)), digest(r.config), r.cell.name))
+        if found != joined:
+            self._write_joined(found)
+        for record in found:
+            self._path(record).unlink(missing_ok=True)
         if (cells := self.folder / "cells").is_dir() and not any(cells.iterdir()):
             cells.rmdir()
+
+    def _write_joined(self, records: Sequence[Record]) -> None:
+        data = "".join(record.to_json() + "\n" for record in records).encode()
+        path, other = self.folder / PLAIN, self.folder / COMPRESSED
+        if len(data) > LARGE:
+            path, other = other, path
+            data = gzip.compress(data, mtime=0)  # the same bytes for the same lines
+        with replacing(path) as temporary:
+            temporary.write_bytes(data)
+        other.unlink(missing_ok=True)
 
     def _path(self, record: Record) -> Path:
         return self.folder / "cells" / f"{record.cell.name}_{digest(record.config)}.json"
 
-    def _all(self) -> dict[Key, Record]:
+    def _all(self) -> tuple[list[Record], list[Record]]:
+        """The records that are joined, and those with the ones that are not: one per cell."""
         # The cells first: another process may join them meanwhile, and then they are in the file.
         apart = list(self._apart())
-        return {(record.cell, digest(record.config)): record for record in [*self._lines(), *apart]}
+        joined = list(self._joined())
+        found = {(record.cell, digest(record.config)): record for record in [*joined, *apart]}
+        return joined, list(found.values())
 
     def _apart(self) -> Iterator[Record]:
         for path in sorted((self.folder / "cells").glob("*.json")):
@@ -91,16 +130,22 @@ class Records:
                 except (OSError, ValueError) as error:
                     self.say(f"{path} cannot be read, its cell is computed again: {error}")
 
-    def _lines(self) -> Iterator[Record]:
-        try:
-            lines = self.joined.read_text(encoding="utf-8", errors="replace").splitlines()
-        except FileNotFoundError:
-            return
-        for number, line in enumerate(lines, 1):
+    def _joined(self) -> Iterator[Record]:
+        for path in (self.folder / PLAIN, self.folder / COMPRESSED):
+            number = 0
             try:
-                yield Record.from_json(line)
-            except ValueError as error:
+                for number, line in enumerate(_lines(path), 1):
+                    try:
+                        yield Record.from_json(line)
+                    except ValueError as error:
+                        self.say(
+                            f"{path}, line {number} cannot be read, "
+                            f"its cell is computed again: {error}"
+                        )
+            except FileNotFoundError:
+                continue
+            except (OSError, EOFError, zlib.error) as error:
                 self.say(
-                    f"{self.joined}, line {number} cannot be read, "
-                    f"its cell is computed again: {error}"
+                    f"{path} cannot be read after line {number}, "
+                    f"the cells that follow are computed again: {error}"
                 )

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 import mibounds as mb
-from experiments import Cell
 from experiments.domain_adaptation import AS_PUBLISHED, LOWER
 from experiments.domains import SHARED
 from experiments.ingredients import BOUNDS, METHODS, DomainAdaptationConfig, settle
+from experiments.runner import Cell, read_records
 from mibounds.cli import _parse
 from mibounds.cli.commands import Command
 
@@ -83,9 +83,8 @@ def test_the_bottleneck():
     middle = next(i for i, row in enumerate(rows) if row[0] == "beta")
     for beta, rate, *texts in rows[middle + 1 :]:
         of_rate = RESULTS / "estimator-rate" / f"beta-{beta}-rate-{rate}" / folder.name
-        (record,) = map(json.loads, (of_rate / "rows.jsonl").read_text().splitlines())
-        assert record["config"]["estimator_rate"] == float(rate)
-        values = {row["metric"]: row["value"] for row in record["rows"]}
+        ((_, config, values),) = read_rows(of_rate)
+        assert config["estimator_rate"] == float(rate)
         assert values["beta"] == float(beta)
         assert texts == [f"{nats:.1f}" for nats in values["x_upper"][-2:]]
     rows = rows[:middle]
@@ -97,14 +96,13 @@ def test_the_bottleneck():
             assert each["seeds"] == 3
         assert paper == ("" if each["paper"] is None else f"{each['paper']:.2f}")
     # And what the page says of the codes, at the end of a training.
-    lines = map(json.loads, (folder / "rows.jsonl").read_text().splitlines())
     changes, gaps = [], []
-    for cell, values in ((r["cell"], {v["metric"]: v["value"] for v in r["rows"]}) for r in lines):
+    for cell, _, values in read_rows(folder):
         lower, upper = values["x_lower"][-1], values["x_upper"][-1]
         late = values["curve"][100:]
         changes += [abs(b - a) for a, b in pairwise(late)]
         gaps.append(fmean(late) - min(values["curve"]))
-        match cell["mode"], cell["method"]:
+        match cell.mode, cell.method:
             case "correct", "none":
                 assert upper > 1000
                 assert lower > 7.59
@@ -162,10 +160,9 @@ def tables_of(page):
 
 def read_rows(folder):
     """Cells, their settings, and their values by metric."""
-    for line in (RESULTS / folder / "rows.jsonl").read_text().splitlines():
-        record = json.loads(line)
-        values = {row["metric"]: row["value"] for row in record["rows"]}
-        yield SimpleNamespace(**record["cell"]), record["config"], values
+    for record in read_records(RESULTS / folder):
+        values = {row["metric"]: row["value"] for row in record.rows}
+        yield record.cell, record.config, values
 
 
 ADAPTATION = json.loads((RESULTS / "domain-adaptation" / "summary.json").read_text())
@@ -253,7 +250,7 @@ def test_the_tables_of_domain_adaptation():
             }
             assert text == str(shown[row]), row
     for cell, config, _ in read_rows("domain-adaptation"):
-        expected = DomainAdaptationConfig().settings_of(Cell(**vars(cell)))
+        expected = DomainAdaptationConfig().settings_of(cell)
         assert config == expected, "a cell of other settings than the modes have now"
         if cell.mode == "correct":  # as the page says it
             own = config["mi_weight"], config["batch_size"], config["widths"]
