@@ -12,11 +12,7 @@ import pytest
 from experiments.__main__ import main
 from experiments.data import DATASETS, load
 
-pytest.importorskip("tyro", reason="the command line is made by tyro")
-pytest.importorskip("pooch", reason="data are fetched by pooch")
-
-ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.usefixtures("cache")
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture

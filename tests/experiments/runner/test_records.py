@@ -1,0 +1,174 @@
+"""Finished cells on disk: named and computed again if damaged, joined, compressed."""
+
+import gzip
+import json
+from dataclasses import dataclass
+
+import pytest
+
+from experiments import Cell, Config, Record
+from experiments.runner import records as module
+from experiments.runner.base import digest
+from experiments.runner.records import Records, read_records
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: "",
+        lambda text: "[1, 2]",
+        lambda text: json.dumps(json.loads(text) | {"rows": []}),
+        lambda text: json.dumps(json.loads(text) | {"rows": [{"task": "one"}]}),
+        lambda text: json.dumps({k: v for k, v in json.loads(text).items() if k != "config"}),
+        lambda text: json.dumps(json.loads(text) | {"config": {"factor": 9.0}}),
+        lambda text: "\x00\xff" * 20,
+    ],
+)
+def test_a_corrupt_file_is_named_and_redone(go, toy, tmp_path, damage):
+    go(shard="1/1")  # leaves the files of the cells apart
+    path = sorted((tmp_path / "toy" / "cells").iterdir())[5]
+    name = path.name.rsplit("_", 1)[0]
+    text = path.read_text()
+    path.write_text(damage(text))
+    toy.computed.clear()
+    go(shard="1/1")
+    assert [cell.name for cell in toy.computed] == [name]
+    (said,) = go.said
+    assert str(path) in said
+    assert "is computed again" in said
+    strip = {"seconds": 0}
+    assert json.loads(path.read_text()) | strip == json.loads(text) | strip
+
+
+def test_a_corrupt_line_is_named_and_redone(go, toy, tmp_path):
+    go()
+    path = tmp_path / "toy" / "rows.jsonl"
+    lines = path.read_text().splitlines()
+    lines[3] = lines[3][:50]
+    path.write_text("\n".join(lines))
+    toy.computed.clear()
+    go()
+    assert [cell.name for cell in toy.computed] == ["as-published_one_nwj_0"]
+    assert "rows.jsonl, line 4 cannot be read" in go.said[0]
+    assert len(read_records(path.parent)) == 24
+
+
+def test_a_file_that_was_being_written_is_no_cell(go, tmp_path):
+    go(shard="1/1")
+    (tmp_path / "toy" / "cells" / ".1234.part.json").write_text("{")
+    go(shard="1/1")
+    assert not go.said
+
+
+@pytest.mark.parametrize("mode", ["../../x", "/x", ".x", "a/b", "a\nb"])
+def test_a_record_cannot_name_files_elsewhere(mode, go, tmp_path):
+    go()
+    rows = tmp_path / "toy" / "rows.jsonl"
+    first, *rest = rows.read_text().splitlines()
+    record = json.loads(first)
+    record["cell"]["mode"] = mode
+    yours = tmp_path / f"x_one_club_0_{digest(record['config'])}.json"
+    yours.write_text("years of work")
+    rows.write_text("\n".join([json.dumps(record), *rest]) + "\n")
+    go()
+    assert "Expected the name of a cell" in go.said[0]
+    assert yours.exists()
+    assert len(rows.read_text().splitlines()) == 24
+
+
+def row(value, metric="mse", task="one-2"):
+    return {"task": task, "metric": metric, "value": value}
+
+
+def test_joining_keeps_records_of_other_settings(tmp_path):
+    records = Records(tmp_path)
+    cell = Cell("correct", "one", "club", 0)
+    for factor in (1.0, 2.0):
+        records.write(Record(cell, {"factor": factor}, (row(factor),), 0.0, "", {}))
+    assert len(list((tmp_path / "cells").iterdir())) == 2
+    records.join([cell])
+    assert len(read_records(tmp_path)) == 2
+    assert not (tmp_path / "cells").exists()
+    newer = Record(cell, {"factor": 2.0}, (row(5.0),), 0.0, "", {})
+    records.write(newer)
+    records.join([cell])
+    assert len(read_records(tmp_path)) == 2
+    assert "5.0" in (tmp_path / "rows.jsonl").read_text()
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Lines of more than 100 bytes are compressed."""
+    monkeypatch.setattr(module, "LARGE", 100)
+
+
+def fill(folder, count=3):
+    """Records that are joined, of as many seeds."""
+    records = Records(folder)
+    cells = [Cell("correct", "one", "club", seed) for seed in range(count)]
+    for cell in cells:
+        records.write(Record(cell, {}, (row(cell.seed),), 0.0, "", {}))
+    records.join(cells)
+    return cells
+
+
+def test_many_lines_are_compressed(small, tmp_path):
+    cells = fill(tmp_path)
+    (path,) = tmp_path.iterdir()
+    assert path.name == "rows.jsonl.gz"
+    data = path.read_bytes()
+    assert [record.cell for record in read_records(tmp_path)] == cells
+    assert list(Records(tmp_path).read(Config())) == cells
+    path.unlink()
+    fill(tmp_path)
+    assert path.read_bytes() == data  # no time in it
+
+
+def test_lines_are_compressed_once_they_are_many(tmp_path, monkeypatch):
+    fill(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
+    monkeypatch.setattr(module, "LARGE", 100)
+    more = fill(tmp_path, 5)
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl.gz"]
+    assert [record.cell for record in read_records(tmp_path)] == more
+
+
+def test_lines_that_stay_are_not_written_again(small, tmp_path):
+    """Another machine may compress the same lines to other bytes."""
+    cells = fill(tmp_path)
+    path = tmp_path / "rows.jsonl.gz"
+    path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()), 1, mtime=1))
+    data = path.read_bytes()
+    Records(tmp_path).join(cells)
+    assert path.read_bytes() == data
+
+
+def test_a_damaged_compressed_file_is_named(small, tmp_path):
+    fill(tmp_path)
+    path = tmp_path / "rows.jsonl.gz"
+    path.write_bytes(path.read_bytes()[:-20])
+    said = []
+    Records(tmp_path, said.append).read(Config())
+    (text,) = said
+    assert text.startswith(f"{path} cannot be read after line ")
+    path.write_bytes(b"no archive")
+    assert not Records(tmp_path, said.append).read(Config())
+    assert "after line 0, the cells that follow are computed again" in said[1]
+
+
+def test_a_cell_is_known_by_the_settings_of_its_own(tmp_path):
+    @dataclass(frozen=True)
+    class ByMode(Config):
+        recipe: int = 1
+
+        def settings_of(self, cell):
+            return {"recipe": self.recipe} if cell.mode == "recipe" else {}
+
+    cells = [Cell(mode, "gaussian", "club", 0) for mode in ("correct", "recipe")]
+    records = Records(tmp_path)
+    for cell in cells:
+        rows = ({"task": "gaussian", "metric": "mse", "value": 0.5},)
+        records.write(Record(cell, ByMode().settings_of(cell), rows, 1.0, "", {}))
+    assert list(records.read(ByMode())) == cells
+    assert list(records.read(ByMode(recipe=2))) == cells[:1]
