@@ -102,7 +102,7 @@ def reproduce(
     part, parts = options.part
     if options.quick:
         config = _quick(experiment, config)
-    wanted = _select(experiment, config)
+    wanted = select_cells(experiment, config)
     set_queues(options.jobs)
     folder = _folder(name, options)
     records = Records(folder, say)
@@ -148,7 +148,7 @@ def _quick(experiment: Experiment[Any], config: Config) -> Config:
     return dataclasses.replace(config, **left)
 
 
-def _select(experiment: Experiment[Any], config: Config) -> list[Cell]:
+def select_cells(experiment: Experiment[Any], config: Config) -> list[Cell]:
     """The cells that the config asks for."""
     if config.seeds < 1:
         raise ValueError(

@@ -44,6 +44,7 @@ class Outcome:
     error: str = ""
 
 
+PATIENCE = 10.0  # seconds for a scheduler to answer
 WAIT = 30  # seconds for the first worker of a cluster
 _ONE = threading.Lock()  # torch's random numbers and settings belong to the process
 
@@ -230,7 +231,7 @@ def _dask_client(address: str) -> Any:
             "--backend dask needs distributed; install it with: pip install -e '.[dask]'"
         ) from None
     try:
-        client = Client(address, timeout=10, set_as_default=False)
+        client = Client(address, timeout=PATIENCE, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise ValueError(
             f"Expected a dask scheduler at --scheduler {address} but got "

@@ -8,12 +8,8 @@ import torch
 
 import mibounds as mb
 from experiments import EXPERIMENTS
-from experiments.__main__ import main
 from experiments.minimisation import Encoder, MinimisationConfig, published_step
 from experiments.runner.base import Cell
-
-pytest.importorskip("tyro", reason="the command line is made by tyro")
-pytest.importorskip("joblib", reason="cells run through joblib")
 
 
 def test_the_truth_is_that_of_the_samples():
@@ -59,9 +55,16 @@ def test_the_authors_loop_fits_q_and_turns_the_angles(method):
     assert all(not torch.equal(a, b) for a, b in zip(before, q.parameters(), strict=True))
 
 
-def test_quick(tmp_path, capfd):
-    assert main(["minimisation", "--quick", "--jobs", "1", "--out", str(tmp_path)]) == 0
-    shown = capfd.readouterr().out
+def test_quick(run, tmp_path, monkeypatch, unchecked):
+    draw = EXPERIMENTS["minimisation"].draw
+
+    def draw_some(config, records, summary):  # many panels take seconds
+        some = [record for record in records if record.cell.method in ("club", "nwj")]
+        return draw(config, some, summary)
+
+    monkeypatch.setattr(EXPERIMENTS["minimisation"], "draw", draw_some)
+    flags = ["--quick", "--seeds", 1, "--steps", 5, "--demo-steps", 5, "--jobs", 1]
+    shown, _ = run("minimisation", *flags, "--out", tmp_path)
     folder = tmp_path / "minimisation"
     assert (folder / "minimisation.svg").read_bytes().startswith(b"<?xml")
     summary = json.loads((folder / "summary.json").read_text())

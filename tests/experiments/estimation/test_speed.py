@@ -1,5 +1,6 @@
 """The forms of the authors' code that are timed, and when a size is left out."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from experiments import EXPERIMENTS, Cell
 from experiments.estimation import speed
 from experiments.estimation.as_published import AS_PUBLISHED
+from experiments.estimation.simulation import CORRECT
 
 CONFIG = speed.SpeedConfig(dim=3, hidden=6, sizes=(16, 32), budget=0.0)
 
@@ -71,3 +73,19 @@ def test_it_has_the_machine_for_itself():
 def test_small_batches_are_refused():
     with pytest.raises(ValueError, match=r"--sizes above the 20 columns of y but got \(8, 64\)"):
         speed.SpeedConfig(sizes=(8, 64))
+
+
+def test_quick(run, tmp_path, unchecked):
+    shown, _ = run("estimation-speed", "--quick", "--out", tmp_path)
+    folder = tmp_path / "estimation-speed"
+    assert (folder / "estimation-speed.svg").read_bytes().startswith(b"<?xml")
+    summary = json.loads((folder / "summary.json").read_text())
+    seen = {(each["mode"], each["task"], each["method"], each["metric"]) for each in summary}
+    assert seen == {
+        (mode, f"batch-{n}", method, "seconds")
+        for mode, registry in (("as-published", AS_PUBLISHED), ("correct", CORRECT))
+        for n in (32, 64)
+        for method in registry
+    }
+    assert all(each["mean"] > 0 for each in summary)
+    assert "Why the order is what it is" in shown
