@@ -1,17 +1,18 @@
-"""Fill docs/architecture.md from the source: a diagram of the imports, and a word on each module.
+"""Fill docs/architecture.md from the source: a diagram of the rooms, and a line for each module.
 
-mkdocs calls `on_page_markdown` for every page; what is drawn is what is imported, so that the page
-cannot fall behind the tree.
+A room is a folder of the package, or a module beside the folders. mkdocs calls `on_page_markdown`
+for every page. What is drawn is what is imported, so that the page cannot fall behind the tree.
 """
 
 from __future__ import annotations
 
 import ast
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
 SOURCE = Path(__file__).parents[2] / "src" / "mibounds"
-WIDTH, ROW, BOX = 1000, 62, 26
+WIDTH, ROW, BOX = 760, 62, 26
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
@@ -19,7 +20,7 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     if page.file.src_uri != "architecture.md":
         return markdown
     imports = find_imports()
-    del imports["__main__"]  # a call, and nothing to see
+    del imports["__main__"]  # one call
     markdown = markdown.replace("<!-- diagram -->", draw(imports))
     return markdown.replace("<!-- modules -->", describe(imports))
 
@@ -43,43 +44,38 @@ def find_imports() -> dict[str, set[str]]:
 
 
 def find_levels(imports: dict[str, set[str]]) -> dict[str, int]:
-    """How far each is from those that import nothing, along the longest way."""
+    """The row of each room: below all that it imports, and as near as possible to what needs it."""
+    order = list(TopologicalSorter(imports).static_order())
     levels: dict[str, int] = {}
-
-    def level(name: str) -> int:
-        if name not in levels:
-            levels[name] = 1 + max((level(other) for other in imports[name]), default=-1)
-        return levels[name]
-
-    for name in imports:
-        level(name)
+    for name in order:
+        levels[name] = 1 + max((levels[other] for other in imports[name]), default=-1)
+    for name in reversed(order):
+        users = [levels[other] for other in imports if name in imports[other]]
+        levels[name] = min(users, default=1 + levels[name]) - 1
     return levels
 
 
 def draw(imports: dict[str, set[str]]) -> str:
-    """An inline SVG: a row a level, what is imported above what imports it."""
+    """An inline SVG: one row per level, what is imported above what imports it."""
     levels = find_levels(imports)
     rows: list[list[str]] = [[] for _ in range(1 + max(levels.values()))]
-    for name, level in levels.items():
-        rows[level].append(name)
-    place: dict[str, tuple[float, float]] = {}
-
-    def middle(name: str) -> float:
-        return sum(place[other][0] for other in imports[name]) / (len(imports[name]) or 1)
-
-    for i, row in enumerate(rows):
-        row.sort(key=middle)  # below what they import, as far as there is room
-        for j, name in enumerate(row):
-            place[name] = (WIDTH * (j + 0.5) / len(row), ROW * (i + 0.5))
+    for name in sorted(imports, key=lambda name: _place(name, imports)):
+        rows[levels[name]].append(name)
+    place = {
+        name: (WIDTH * (j + 0.5) / len(row), ROW * (i + 0.5))
+        for i, row in enumerate(rows)
+        for j, name in enumerate(row)
+    }
     reach = {name: _reach(name, imports) for name in imports}
     lines, boxes = [], []
     for name, (x, y) in place.items():
         near = {o for o in imports[name] if not any(o in reach[p] for p in imports[name] - {o})}
-        for other in sorted(near):
-            a, b = place[other]
+        for other in sorted(near):  # to its column within one row, then straight down
+            a, start = place[other][0], place[other][1] + BOX / 2
+            middle, end = start + (ROW - BOX) / 2, start + ROW - BOX
             lines.append(
-                f'<path d="M{a:.0f} {b + BOX / 2:.0f} C{a:.0f} {y - 25:.0f} {x:.0f} {b + 45:.0f} '
-                f'{x:.0f} {y - BOX / 2:.0f}" fill="none" stroke="#9ab" stroke-width="1"/>'
+                f'<path d="M{a:.0f} {start:.0f} C{a:.0f} {middle:.0f} {x:.0f} {middle:.0f} '
+                f'{x:.0f} {end:.0f} V{y - BOX / 2:.0f}" fill="none" stroke="#9ab"/>'
             )
         half = 4.2 * len(name) + 8
         boxes.append(
@@ -89,7 +85,7 @@ def draw(imports: dict[str, set[str]]) -> str:
             f'font-family="monospace" fill="#123">{name}</text>'
         )
     size = f'viewBox="0 0 {WIDTH} {ROW * len(rows)}" width="100%"'
-    title = "<title>Modules of mibounds, and what each imports</title>"
+    title = "<title>Rooms of mibounds, and what each imports</title>"
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{title}{"".join(lines + boxes)}</svg>'
 
 
@@ -101,18 +97,30 @@ def _reach(name: str, imports: dict[str, set[str]]) -> set[str]:
 
 
 def describe(imports: dict[str, set[str]]) -> str:
-    """A paragraph a module, from its docstring; the modules of a package below it."""
-    levels = find_levels(imports)
+    """A line for each room in the order of the flow, its modules below it."""
     lines = []
-    for name in sorted(imports, key=lambda name: (levels[name], name)):
+    for name in sorted(imports, key=lambda name: _place(name, imports)):
         folder = SOURCE / name
         if folder.is_dir():
             lines.append(f"- **`{name}/`** {_first_paragraph(folder / '__init__.py')}")
-            for path in sorted(folder.glob("[a-z]*.py")):
-                lines.append(f"    - **`{path.name}`** {_first_paragraph(path)}")
+            for path in sorted(each for each in folder.iterdir() if each.name[0].isalpha()):
+                inside = path if path.suffix == ".py" else path / "__init__.py"
+                ending = "" if path.suffix else "/"
+                lines.append(f"    - `{path.name}{ending}` {_first_paragraph(inside)}")
         else:
             lines.append(f"- **`{name}.py`** {_first_paragraph(folder.with_suffix('.py'))}")
     return "\n".join(lines)
+
+
+def _place(name: str, imports: dict[str, set[str]]) -> tuple[bool, int, str]:
+    """Folders before modules; public rooms in the order of ``__init__.pyi``, others around them."""
+    stub = ast.parse((SOURCE / "__init__.pyi").read_text())
+    public = [
+        n.module.split(".")[1] for n in stub.body if isinstance(n, ast.ImportFrom) and n.module
+    ]
+    imported = any(name in others for others in imports.values())
+    place = public.index(name) if name in public else -1 if imported else len(public)
+    return (SOURCE / f"{name}.py").exists(), place, name
 
 
 def _first_paragraph(path: Path) -> str:
