@@ -58,6 +58,7 @@ class Conditional(nn.Module, ABC):
         return check_real("x", x, self.x_dim, self.x_standard.mean.dtype)
 
     def outputs(self, x: Tensor) -> Tensor:
+        """What ``net`` gives for standardised x."""
         return self.net(self.x_standard(self._check_x(x)))
 
     def loc(self, raw: Tensor) -> Tensor:
