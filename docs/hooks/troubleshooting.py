@@ -1,7 +1,7 @@
 """Fill docs/troubleshooting.md from the source: every message, and what to do about it.
 
-mkdocs calls `on_page_markdown` for every page; the messages are those of the source, so that the
-page cannot fall behind it, and one in a form that is not read here stops the build.
+mkdocs calls `on_page_markdown` for every page. The messages are those of the source, so that the
+page cannot fall behind it. A message in a form that is not read here stops the build.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 
 SOURCE = Path(__file__).parents[2] / "src" / "mibounds"
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
-# What only ever stands within another message, which says what to do: kinds, and texts.
+# Kinds and texts that only appear inside another message, which says what to do.
 PARTS = {"_Broken", "Damaged", "Unreachable", "EOFError", "its shapes are others"}
-# What puts a word before another message, which says what to do.
+# Words in front of another message, which says what to do.
 PREFIXES = {"…: …", "…, …: …", "Estimator …: …"}
-# Kinds that the page calls otherwise.
+# Kinds that have another name on the page.
 KINDS = {"_Message": "ValueError", "Failure": "failed command", "Failed": "failed command"}
 TITLES = {
     "bounds/from_conditionals": "Bounds from a conditional",
     "bounds/from_critics": "Bounds from a critic",
-    "bounds/from_distributions": "Functions of a Distribution",
+    "bounds/from_distributions": "Bounds of a Distribution",
     "cli": "The command line",
     "cli/formats": "Files that are read",
     "cli/tables": "Tables",

@@ -142,6 +142,12 @@ def test_what_is_passed_over_is_there(troubleshooting, monkeypatch):
     assert prefixes | parts - {"_Broken", "Damaged"} <= found
 
 
+def test_titles_name_what_there_is(troubleshooting):
+    for name in troubleshooting.TITLES:
+        path = troubleshooting.SOURCE / name
+        assert path.is_dir() or path.with_suffix(".py").is_file(), name
+
+
 def test_the_page(troubleshooting):
     markdown = pytest.importorskip("markdown")
     text = troubleshooting.on_page_markdown("before\n\n<!-- messages -->\n", page=PAGE)
