@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: setup demo test coverage lint format docs docs-serve bench build clean
+.PHONY: setup demo test coverage lint format pages docs docs-serve bench build clean
 
 setup: $(STAMP)
 
@@ -34,6 +34,9 @@ lint: $(STAMP)
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+pages: $(STAMP)
+	$(BIN)/python -m pages
 
 docs: $(STAMP)
 	$(BIN)/mkdocs build --strict

@@ -1,23 +1,19 @@
-"""The picture of the README, from committed results: measure, minimise, scale.
+"""The picture of the README: measure, minimise, scale."""
 
-python benchmarks/overview.py
-"""
+from __future__ import annotations
 
-import argparse
-import json
 import statistics
 from pathlib import Path
-from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.minimisation import EVERY
-from experiments.runner import read_records
 from mibounds.files import replacing
+from pages.results import RESULTS, cells, read, summary
 
-RESULTS = Path(__file__).parents[1] / "results"
+PICTURE = RESULTS / "overview.svg"
 COLOURS = {
     "doe_copula": "tab:green", "l1out": "tab:purple", "club": "tab:red", "nwj": "tab:cyan",
     "infonce": "tab:blue",
@@ -30,16 +26,13 @@ NAMES = {
 
 def measure(ax: Axes) -> None:
     """Mean value against the truth, on the cubic tasks."""
-    summary = json.loads((RESULTS / "estimation-quality" / "summary.json").read_text())
+    found = summary("estimation-quality")
     levels = [2, 4, 6, 8, 10]
-    bias = {
-        (e["method"], e["task"]): e["mean"]
-        for e in summary
-        if e["mode"] == "correct" and e["metric"] == "bias"
-    }
     ax.plot(levels, levels, color="black", lw=0.8, ls="--")
     for method, colour in COLOURS.items():
-        values = [level + bias[method, f"cubic-{level}"] for level in levels]
+        values = [
+            level + found["correct", method, f"cubic-{level}", "bias"].mean for level in levels
+        ]
         ax.plot(levels, values, "o-", ms=3.5, color=colour, label=NAMES[method])
     ax.set(
         xlabel="true nats", ylabel="value, nats", title="Measure: value and truth", xticks=levels
@@ -49,14 +42,11 @@ def measure(ax: Axes) -> None:
 
 def minimise(ax: Axes) -> None:
     """Median of the true mutual information over the seeds, while a bound is minimised."""
-    records = read_records(RESULTS / "minimisation")
     for method in ("club", "nwj", "infonce"):
         curves = [
-            row["value"]
-            for r in records
-            if r.cell.task == "gaussian-10" and r.cell.method == method
-            for row in r.rows
-            if row["metric"] == "truth"
+            cell.values["truth"]
+            for cell in cells("minimisation")
+            if (cell.task, cell.method) == ("gaussian-10", method)
         ]
         truth = [statistics.median(each) for each in zip(*curves, strict=True)]
         steps = [EVERY * i for i in range(len(truth))]
@@ -67,10 +57,7 @@ def minimise(ax: Axes) -> None:
 
 def scale(ax: Axes) -> None:
     """Time of a step of all-pairs CLUB against the batch."""
-    rows: list[dict[str, Any]] = json.loads((RESULTS / "bench" / "steps_cpu.json").read_text())[
-        "rows"
-    ]
-    club = [row for row in rows if row["method"] == "club"]
+    club = [row for row in read("bench/steps_cpu.json")["rows"] if row["method"] == "club"]
     for key, name, colour in (
         ("naive_ms", "pair by pair", "tab:gray"),
         ("ms", "here", COLOURS["club"]),
@@ -84,20 +71,13 @@ def scale(ax: Axes) -> None:
     ax.legend(fontsize=7, frameon=False)
 
 
-def main() -> None:
-    """Draw the three panels."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=RESULTS / "overview.svg")
-    args = parser.parse_args()
+def draw(path: Path) -> None:
+    """Draw the three panels into an SVG file."""
     figure = Figure(figsize=(11, 3.1), layout="constrained")
     for ax, panel in zip(figure.subplots(1, 3), (measure, minimise, scale), strict=True):
         panel(ax)
         ax.spines[["top", "right"]].set_visible(False)
         ax.title.set_fontsize(10)
     figure.set_facecolor("white")
-    with replacing(args.out) as path, rc_context({"svg.hashsalt": "overview"}):
-        figure.savefig(path, format="svg", metadata={"Date": None})
-
-
-if __name__ == "__main__":
-    main()
+    with replacing(path) as temporary, rc_context({"svg.hashsalt": "overview"}):
+        figure.savefig(temporary, format="svg", metadata={"Date": None})

@@ -1,0 +1,281 @@
+"""What the pages say of the committed results without a number, and that they are of one piece.
+
+Numbers are generated (`pages`); these are the orderings. A test is named after what is claimed.
+"""
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+from experiments import EXPERIMENTS
+from experiments.domains import SHARED
+from experiments.runner import Cell
+from pages import adaptation as A
+from pages.results import cells, read, section, summary
+
+BOTTLENECK = "information-bottleneck"
+
+
+# --- the simulation ------------------------------------------------------------------------------
+
+
+def test_the_best_estimator_is_within_twice_the_floor_in_all_cells_of_the_paper():
+    text = section("estimation-quality/table.md", "doe_copula against the floor")
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines()[2:]]
+    ratios = [float(row[3]) for row in rows if len(row) == 5]
+    assert len(ratios) == 10
+    assert max(ratios) <= 2
+
+
+# --- the information bottleneck ------------------------------------------------------------------
+
+
+def test_what_the_codes_hold_at_the_end_of_a_training():
+    seeds = defaultdict(int)
+    for cell in cells(BOTTLENECK):
+        lower, upper, label = (cell.values[key][-1] for key in ("x_lower", "x_upper", "y"))
+        seeds[cell.mode, cell.method] += 1
+        match cell.mode, cell.method:
+            case "correct", "none":  # tells all digits apart
+                assert upper > 1000
+                assert lower > 7.59
+            case "correct", "nwj":  # many times what CLUB leaves
+                assert upper > 50
+            case "correct", "mine":
+                assert upper > 250
+            case "correct", "infonce":
+                assert 11 < upper < 12.5
+            case "correct", _:  # a few nats, and almost all of the label's
+                assert 2.6 < lower < upper < 5.5
+                assert 2.15 < label < 2.25
+            case "as-published", "vclub" | "vclub_sample":  # does not compress
+                assert upper > 100
+                assert lower > 7.59
+            case "as-published", _:
+                assert upper < 3
+            case "recipe", "none":
+                assert upper > 500
+            case "recipe", "vub" | "l1out":
+                assert 11 < upper < 13
+            case "recipe", _:
+                assert round(upper) == 7
+    assert set(seeds.values()) == {3}
+
+
+def test_errors_of_the_bottleneck():
+    found = summary(BOTTLENECK)
+    assert all(each.seeds == 3 for each in found.values())
+    last = {key[:2]: e for key, e in found.items() if key[3] == "error"}
+    best = {key[:2]: e for key, e in found.items() if key[3] == "error_oracle"}
+    above = {key: e.mean - e.paper for key, e in best.items() if e.paper is not None}
+    assert min(above["correct", m] for m in ("club", "club_sample", "vclub", "vclub_sample")) > 0
+    assert max(above["correct", "vub"], above["correct", "infonce"]) < 0
+    assert max(gap for (mode, _), gap in above.items() if mode == "recipe") < 0
+    for method in ("nwj", "mine"):  # err as often as without a bottleneck
+        assert last["correct", method].mean > last["correct", "none"].mean - 0.01
+    for method in ("club", "club_sample"):  # below the paper's best epoch even in their last
+        assert last["recipe", method].mean < last["recipe", method].paper
+    noise = last["recipe", "none"]  # as good as CLUB without a bottleneck
+    assert abs(noise.mean - last["recipe", "club"].mean) < noise.sd
+
+
+# --- domain adaptation ---------------------------------------------------------------------------
+
+TASKS = A.TASKS
+MOST = A.MOST
+
+
+def last(method, task):
+    return A.accuracy("correct", method, task)
+
+
+def share(change):
+    lines = [line.strip("|").split("|") for line in A.shares().splitlines()]
+    (row,) = (line[1:] for line in lines if line[0].strip() == change)
+    return {task: float(text) for task, text in zip(TASKS, row, strict=True) if text.strip()}
+
+
+def test_cells_are_of_the_settings_that_the_modes_have_now():
+    config = EXPERIMENTS[A.NAME].config()
+    for cell in cells(A.NAME):
+        own = config.settings_of(Cell(cell.mode, cell.task, cell.method, cell.seed))
+        assert cell.config == own
+        if cell.mode == "correct":  # as the page says
+            assert (own["mi_weight"], own["batch_size"], own["widths"]) == (0.01, 64, [64] * 3)
+            assert own["steps"] == (12000 if "stl10" in cell.task else 6000)
+        if cell.mode == "as-published":
+            assert own["steps"] == 6000
+
+
+def test_seeds_of_domain_adaptation():
+    for (mode, method, task, _), each in summary(A.NAME).items():
+        if mode == "correct":
+            several = 3 if method in ("source", "club", "club_sample") else 1
+        elif method == "source":
+            several = 3 if (mode, task) == ("recipe", "svhn-mnist") else 1
+        elif (method == A.CLUB and mode == "recipe") or method == "club_sample-both-gradients":
+            several = 3
+        elif (method, task) == ("club_sample-without-mi", "mnist-mnistm"):
+            several = 2
+        else:
+            several = 1
+        assert each.seeds == several, (mode, method, task)
+        assert (each.sd is None) == (several == 1)
+
+
+def test_sampled_club_gains_on_all_tasks():
+    gains = {task: A.gain(task) for task in TASKS}
+    assert min(gains.values()) > 0
+    assert sorted(gains, key=gains.get)[-2:] == list(MOST)
+    spread = {task: A.entry("correct", A.CLUB, task).sd for task in TASKS}
+    assert [task for task in TASKS if gains[task] < spread[task]] == ["mnist-usps"]
+
+
+def test_the_weight_makes_much_of_the_distance_to_the_lower_bounds():
+    tenfold = {
+        method: A.trained("correct", MOST[0], method, mi_weight=0.1)[0].values["accuracy"]
+        for method in ("nwj", "infonce", "vub")
+    }
+    assert min(tenfold["nwj"], tenfold["infonce"]) > last("source", MOST[0]) + 15
+    assert abs(tenfold["nwj"] - tenfold["vub"]) < 1
+    assert abs(tenfold["infonce"] - tenfold["vub"]) < 1
+
+
+def test_a_large_weight_costs_little_on_the_objects():
+    for task in TASKS[4:]:
+        (own,) = A.trained("correct", task, mi_weight=0.1, domain_widths=None)
+        assert own.values["accuracy"] > last("source", task)
+    weights = [A.domain_read(TASKS[5], A.CLUB, weight) for weight in ("0.01", "0.1")]
+    assert 50 < weights[1] < weights[0] < A.domain_read(TASKS[5], "dann", "0.01")
+
+
+def test_upper_bounds_beside_each_other():
+    for task in TASKS:
+        assert last("vub", task) > last(A.CLUB, task) - A.entry("correct", A.CLUB, task).sd
+        assert last("l1out", task) < last(A.CLUB, task)
+        two = [A.entry("correct", method, task) for method in ("club", A.CLUB)]
+        assert abs(two[0].mean - two[1].mean) < max(each.sd for each in two)
+    assert min(A.paper("club", task) - A.paper("vub", task) for task in MOST) > 8
+
+
+def test_other_frameworks():
+    assert max(last(method, MOST[0]) for method in ("dann", "dsn")) < last("source", MOST[0]) + 5
+    papers = [A.entry("correct", method, task) for method in ("dann", "dsn") for task in TASKS[1:4]]
+    lower = [A.accuracy("correct", A.CLUB, e.task, "accuracy_oracle") - e.paper
+             for e in papers if e.paper]  # fmt: skip
+    assert min(lower) > 7
+
+
+def test_the_oracle_hides_failures():
+    picked, own = (A.accuracy("correct", "source", "usps-mnist", metric)
+                   for metric in ("accuracy_oracle", "accuracy"))  # fmt: skip
+    assert picked - own > 10
+
+
+def test_training_as_published():
+    own = {
+        method: A.trained("as-published", "mnist-mnistm", method)[0].values
+        for method in ("mine", "infonce")
+    }
+    assert own["mine"]["curve"] == own["infonce"]["curve"]
+
+
+def test_the_recipe_passes_the_paper_and_vada():
+    own = [A.entry("recipe", A.CLUB, task) for task in TASKS]
+    past = [each.mean - each.paper for each in own]
+    assert min(past) > 0
+    assert past.index(min(past)) == TASKS.index("mnist-usps")
+    vada, dirt_t = ([float(v) if v else None for v in A.SHU[name]] for name in ("VADA", "DIRT-T"))
+    assert all(each.mean > v for each, v in zip(own, vada, strict=True) if v)
+    ahead = {e.task: v - e.mean for e, v in zip(own, dirt_t, strict=True) if v}
+    assert {task for task, gap in ahead.items() if gap > 0} == set(MOST)
+    assert ahead["stl10-cifar10"] < 0
+
+
+def test_cats_and_dogs_are_recognised_worst():
+    counts = A.confusion("cifar10-stl10")
+    right = counts.diagonal() / counts.sum(1)
+    assert set(right.argsort()[:2]) == {SHARED.index(name) for name in ("cat", "dog")}
+
+
+def test_nothing_of_the_recipe_is_due_to_club():
+    gaps = {task: -A.gain(task, mode="recipe") for task in TASKS}
+    spread = {task: A.entry("recipe", A.CLUB, task).sd for task in TASKS}
+    assert all(gaps[task] > -spread[task] for task in TASKS[:5])
+    assert max(gaps, key=gaps.get) == "svhn-mnist"
+    assert gaps["stl10-cifar10"] < 0
+    without = share("without-mi")
+    assert len(without) == 6
+    assert min(without.values()) > 0
+    assert max(without, key=without.get) == "svhn-mnist"
+
+
+def test_the_share_of_each_ingredient():
+    assert max(share("without-teacher").values()) < -4
+    for change in ("without-inversion", "without-backgrounds"):
+        own = share(change)
+        assert own["mnist-mnistm"] < -1 < 1 < own["svhn-mnist"]
+    assert share("with-instance-norm")["stl10-cifar10"] > 0
+
+
+def test_club_helps_at_first():
+    assert A.early_gain("2000") > 0 > A.early_gain("10000")
+
+
+def test_the_third_seed_of_both_gradients_loses_the_nines():
+    own = {
+        cell.seed: cell.values
+        for cell in cells(A.NAME)
+        if (cell.mode, cell.method) == ("recipe", f"{A.CLUB}-both-gradients")
+        and cell.task == "svhn-mnist"
+    }
+    assert min(own[0]["accuracy"], own[1]["accuracy"]) > A.accuracy("recipe", A.CLUB, "svhn-mnist")
+    assert own[2]["accuracy"] < 90
+    assert np.argmin(np.diagonal(own[2]["confusion"])) == 9
+
+
+def test_trials():
+    long = A.trial("cifar10-stl10", "normalisation=domain", "warp=0", "steps=12000")
+    assert long > A.trial("cifar10-stl10", "normalisation=instance", "warp=0")
+    (own,) = A.trained("recipe", "stl10-cifar10", normalisation="domain", warp=0.05, steps=16000)
+    assert A.trial("stl10-cifar10", "normalisation=instance") > own.values["accuracy"]
+    assert A.warps("svhn-mnist") > 0 > A.warps("mnist-mnistm")
+
+
+# --- minimising and measuring --------------------------------------------------------------------
+
+
+def test_every_bound_reaches_the_goal_and_the_upper_ones_stay():
+    for cell in cells("minimisation"):
+        if cell.task == "gaussian-10":
+            assert cell.values["steps"] is not None
+            if cell.method in ("club", "club_sample", "l1out", "vub", "doe"):
+                assert cell.values["error"] < 0.05
+
+
+def test_a_normalising_layer_lets_the_penalty_work():
+    rows = read("bench/normalise.json")["rows"]
+    by = {(row["variant"], row["seed"]): row["left"] for row in rows}
+    assert all(by["penalty", k] > by["no penalty", k] for k in range(3))
+    for row in rows:
+        assert ("growing" in row["warnings"]) == (row["variant"] == "penalty")
+
+
+def test_the_soak_ends_finite_and_with_flat_memory():
+    soak = read("bench/penalty_soak.json")
+    assert soak["steps_not_finite"] == 0
+    assert soak["parameters_finite"] is True
+    memory = [row["resident_mib"] for row in soak["rows"]]
+    assert max(memory[1:]) - memory[1] < 10
+
+
+def test_labels_that_come_out_too_low_are_warned_of():
+    found = read("measure/labels.json")["cells"]
+    assert [cell["warned"] for cell in found] == [0] * 7 + [1] * 2
+    assert all(cell["mean"] < cell["truth"] - 3 * cell["sd"] for cell in found[7:])
+
+
+@pytest.mark.parametrize("name", ["estimation-quality", "estimation-curves"])
+def test_the_simulation_has_ten_seeds_in_every_cell(name):
+    assert {each.seeds for each in summary(name).values()} == {10}
