@@ -34,7 +34,7 @@ from experiments.ingredients import (
 from experiments.runner.base import Cell
 from experiments.states import SUFFIX, read_state, write_state
 from experiments.views import Views
-from mibounds.estimators.cuda_graphs import record
+from mibounds.estimators.cuda_graphs import record_cuda_graph
 from mibounds.estimators.stacked_training import EPS, cosine
 from mibounds.measure.estimation import estimate
 
@@ -218,7 +218,7 @@ class Course:
             return self.step
         penalty = self.model.penalty
         generators = [] if penalty is None else [penalty.generator]
-        replay = record(self.step, list(self.tensors().values()), generators)
+        replay = record_cuda_graph(self.step, list(self.tensors().values()), generators)
         if isinstance(replay, RuntimeError):
             warnings.warn(
                 f"the step is not recorded, which is slow: {replay}; "

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 
-def record(
+def record_cuda_graph(
     step: Callable[[], object],
     state: Sequence[Tensor],
     generators: Sequence[torch.Generator] = (),

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 from torch.func import functional_call, vmap
 
-from mibounds.estimators.cuda_graphs import record
+from mibounds.estimators.cuda_graphs import record_cuda_graph
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int, Shaped
@@ -171,7 +171,7 @@ class Stack:
         """
         if self.vector.device.type != "cuda":
             return self.step
-        replay = record(self.step, list(self.tensors().values()))
+        replay = record_cuda_graph(self.step, list(self.tensors().values()))
         if isinstance(replay, RuntimeError):
             if required:
                 raise ValueError(

@@ -1,7 +1,7 @@
-"""Exit 2 of the flow, a loss: `MIPenalty` in anybody's training loop.
+"""Exit 2 of the flow, a loss: `MIPenalty` in any training loop.
 
-penalty      fit q, then the bound with q held still
-health       whether the value means anything
-cuda_graph   a call of the penalty, recorded and replayed
-uncompiled   a call that torch.compile leaves alone
+penalty         the bound as a term of a loss
+alternation     fit q, then evaluate the bound with q held fixed
+health          whether the value means anything
+recorded_calls  whole calls of the penalty as CUDA graphs
 """

@@ -1,12 +1,12 @@
-"""Whether the value of a penalty means anything: what can go wrong while MI is minimised.
+"""Health checks: what can go wrong while mutual information is minimised.
 
-Each fault is found by a look at one batch that q has not seen, and at the last values of the bound.
+A check needs one batch that q has not been fitted to, and the last values of the bound.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -25,35 +25,34 @@ if TYPE_CHECKING:
 
 __all__ = ["PenaltyReport"]
 
-NOISE = 3  # standard errors
-SLACK = 0.02  # nats that are not worth a word
-SHRUNK = 1e-3  # part of its first spread at which a side counts as collapsed
-FLAT = 1e-5  # spread over mean, likewise
-GREW = 4  # times its first spread at which a side counts as running away
-LABELS = 10  # values that numbers may take and be taken for labels
-AT_LIMIT = 0.01  # part of the log-variances that may be at their limit
+NOISE = 3  # standard errors beyond which a value is not noise
+SLACK = 0.02  # nats too few to report
+SHRUNK = 1e-3  # fraction of its first spread below which a variable has collapsed
+FLAT = 1e-5  # spread over mean below which a variable is constant
+GREW = 4  # multiple of its first spread above which a variable runs away
+LABELS = 10  # distinct values up to which numbers look like labels
+AT_LIMIT = 0.01  # fraction of the log-variances that may be at their limit
 
 DETACHED = Advice(
     "no-gradient",
-    "Neither x nor y has a gradient, though the penalty is in training mode: nothing becomes "
-    "smaller by it.",
-    "Pass the features as the encoder gives them; the penalty detaches where it must. To fit q "
-    "alone call penalty.fit(x, y).",
+    "Neither x nor y has a gradient, though the penalty is in training mode: it has no effect.",
+    "Pass the features as the encoder returns them; the penalty detaches them where it must. To "
+    "only fit q, call penalty.fit(x, y).",
 )
 
 
 @dataclass(frozen=True)
 class PenaltyReport:
-    """What a penalty has seen of itself.
+    """The result of a health check of a penalty.
 
     Args:
-        calls: calls in training mode up to the look.
-        value: mean of the bound over the last calls, nats.
+        calls: calls in training mode before the check.
+        value: mean of the bound over the last calls, in nats.
         error: standard error of that mean.
         gain: how much better q predicts a new batch than independent normal columns (or the
-            frequencies of labels) do, nats a sample; None without a q.
+            frequencies of labels) do, in nats per sample; None without a q(y|x).
         gain_error: its standard error.
-        at_limit: part of q's log-variances that are at their limit.
+        at_limit: fraction of q's log-variances that are at their limit.
         spread: root mean square of the standard deviations of x's columns, and of y's.
         warnings: faults, each with a remedy.
 
@@ -77,28 +76,34 @@ class PenaltyReport:
             parts.append(f"bound {self.value:.3f} ± {self.error or 0.0:.3f} nats")
         if self.gain is not None:
             parts.append(f"q gains {self.gain:.3f} nats over the marginal")
-        head = f"after {self.calls} calls: {', '.join(parts) or 'nothing looked at yet'}"
+        head = f"after {self.calls} calls: {', '.join(parts) or 'not checked yet'}"
         end = "faults:" if self.warnings else "no faults"
         return "\n".join([f"{head}; {end}", *map(str, self.warnings)])
 
 
-def look_at_sides(sides: Sequence[str]) -> tuple[Advice, ...]:
-    """Whether bounds are fit to be minimised, by the side on which they lie."""
-    side = next((side for side in sides if side != "upper"), None)
+def check_side(estimators: Iterable[Estimator]) -> tuple[Advice, ...]:
+    """Whether estimators are fit to be minimised: only upper bounds are.
+
+    Example:
+        >>> import mibounds as mb
+        >>> check_side([mb.CLUB(3, 2)]), check_side([mb.InfoNCE(3, 2)])[0].code
+        ((), 'wrong-side')
+    """
+    side = next((e.side for e in estimators if e.side != "upper"), None)
     if side is None:
         return ()
-    word = "a lower bound" if side == "lower" else "no bound"
+    kind = "a lower bound" if side == "lower" else "not a bound"
     return (
         Advice(
             "wrong-side",
-            f"The estimator is {word} of the mutual information: it can become small while that "
+            f"The estimator is {kind} of the mutual information: it can become small while that "
             "stays large.",
-            "To minimise take an upper bound, such as CLUB; audit the result in any case.",
+            "To minimise, take an upper bound such as CLUB; audit the result in any case.",
         ),
     )
 
 
-def look_at_penalty(
+def check_health(
     estimator: Estimator,
     x: Shaped[Tensor, "n *x"],
     y: Shaped[Tensor, "n *y"],
@@ -106,18 +111,18 @@ def look_at_penalty(
     first: Float[Tensor, "2"],
     calls: int,
 ) -> PenaltyReport:
-    """Look at a batch that q has not seen, and at the last values.
+    """Check a batch that q has not been fitted to, and the last values of the bound.
 
     Args:
         estimator: of the penalty.
         x: samples.
         y: samples.
         values: last values of the bound, NaN where there are none yet.
-        first: spread of x and y at the first look, NaN before.
+        first: spread of x and y at the first check, NaN before it.
         calls: number of calls so far.
 
     Returns:
-        What was found.
+        The report, with the faults found.
     """
     known = values[~values.isnan()].double()
     value = known.mean().item() if len(known) else None
@@ -134,7 +139,7 @@ def look_at_penalty(
         at_limit = _at_limit(q, p)
         labels = not is_discrete(p) and _looks_like_labels(y)
     facts = PenaltyReport(calls, value, error, gain, gain_error, at_limit, spread)
-    # The marginal is fitted to this very batch, worth half a nat a parameter over all its samples.
+    # The marginal is fitted to this very batch, which gains half a nat per parameter in all.
     optimism = y[0].numel() / len(y)
     return replace(
         facts, warnings=_faults(facts, first.tolist(), bad, _flat(x, y), optimism, labels)
@@ -149,14 +154,14 @@ def _faults(
     optimism: float,
     labels: bool,
 ) -> tuple[Advice, ...]:
-    """The faults that the facts show, each with its remedy."""
+    """The faults that the facts reveal, each with its remedy."""
     advice = []
     if labels:
         advice.append(
             Advice(
                 "labels-as-numbers",
-                "y takes few values, again and again, and q is a density: it can become as high as "
-                "it likes at each of them, and the bound with it.",
+                "y takes only a few values, over and over, and q is a density: it can grow without "
+                "limit at each of them, and the bound with it.",
                 "Pass labels as integers, with conditional=Categorical(x_dim, classes), or zeros "
                 "and ones with Bernoulli.",
             )
@@ -165,9 +170,9 @@ def _faults(
         advice.append(
             Advice(
                 "not-finite",
-                f"{' and '.join(bad)} hold NaN or infinity: q is not fitted on such a batch, and "
-                "the value is not finite.",
-                "Look for the first layer that produces them; lower the rate of the encoder.",
+                f"There is NaN or infinity in {' and '.join(bad)}: q is not fitted to such a batch, "
+                "and the value is not finite.",
+                "Find the first layer that produces them; lower the learning rate of the encoder.",
             )
         )
     if facts.gain is not None and facts.gain < -(
@@ -176,10 +181,10 @@ def _faults(
         advice.append(
             Advice(
                 "q-worse-than-marginal",
-                f"q(y|x) predicts a new batch worse than y alone does ({facts.gain:.3f} nats a "
-                "sample): the value means nothing yet.",
-                "Raise inner_steps or lr, keep a replay, or give q a warmup; check that x and y "
-                "belong together row by row.",
+                f"q(y|x) predicts a new batch worse than the marginal of y does ({facts.gain:.3f} "
+                "nats per sample): the value means nothing yet.",
+                "Raise inner_steps or lr, keep a replay, or give q a warmup; check that the rows "
+                "of x and y belong together.",
             )
         )
     if facts.value is not None and facts.value < -(NOISE * (facts.error or 0) + SLACK):
@@ -189,7 +194,7 @@ def _faults(
                 f"The bound is {facts.value:.3f} ± {facts.error or 0.0:.3f} nats, below zero "
                 "beyond its noise: q lags behind the encoder, whose step may then make the mutual "
                 "information larger.",
-                "Raise inner_steps or lr, lower the weight or the rate of the encoder.",
+                "Raise inner_steps or lr; lower the weight, or the learning rate of the encoder.",
             )
         )
     if facts.at_limit is not None and facts.at_limit > AT_LIMIT:
@@ -197,24 +202,24 @@ def _faults(
             Advice(
                 "log-variance-limit",
                 f"{facts.at_limit:.0%} of the log-variances of q are at their limit: the fit ran "
-                "away, or some column of y is a function of x.",
-                "Add noise to the features, leave out columns that x determines, or lower lr.",
+                "away, or a column of y is a function of x.",
+                "Add noise to the features, drop the columns that x determines, or lower lr.",
             )
         )
     shrunk = [
         name
         for name, now, then in zip("xy", facts.spread or (), first, strict=False)
-        if now < SHRUNK * then  # False before there is a first look
+        if now < SHRUNK * then  # False while `then` is NaN
     ]
     collapsed = sorted({*shrunk, *flat})
     if collapsed:
         advice.append(
             Advice(
                 "collapsed",
-                f"{' and '.join(collapsed)} hardly vary any more: nothing is shared because "
-                "nothing is left.",
-                "Lower the weight of the penalty, or give the features a task that needs them "
-                "(a larger task loss, a normalising layer).",
+                f"Hardly any variation is left in {' and '.join(collapsed)}: nothing is shared "
+                "because nothing is there.",
+                "Lower the weight of the penalty, or make the task need the features (a larger "
+                "task loss, a normalising layer).",
             )
         )
     grew = [
@@ -227,7 +232,7 @@ def _faults(
             Advice(
                 "growing",
                 f"{name} spreads {times:.0f} times as far as at first: the encoder may be running "
-                "away from q, which makes the bound small and leaves what is shared.",
+                "away from q, which lowers the bound but not the mutual information.",
                 "End the encoder with a normalising layer (BatchNorm1d(dim, affine=False)), or "
                 "lower the weight; audit the result.",
             )
@@ -236,7 +241,7 @@ def _faults(
 
 
 def _looks_like_labels(y: Tensor) -> bool:
-    """Whether numbers repeat as those of labels do: each value many times, none of them rare."""
+    """Whether numbers repeat as labels do: few values, each of them many times."""
     if not y.is_floating_point():
         return False
     counts = torch.unique(y, dim=0, return_counts=True)[1]
@@ -249,7 +254,7 @@ def _spread(v: Tensor) -> float:
 
 
 def _flat(x: Tensor, y: Tensor) -> list[str]:
-    """The sides whose columns are all constant, but for rounding."""
+    """Which of x and y have only constant columns, up to rounding."""
     names = []
     for name, v in (("x", x), ("y", y)):
         v = v.double().flatten(1) if v.ndim > 1 else v.double()[:, None]

@@ -1,20 +1,12 @@
-"""Exit 2 of the flow, a loss: the bound as a term in anybody's training loop.
+"""Exit 2 of the flow, a loss: the bound as a term in any training loop.
 
-Algorithm 1 of the CLUB paper alternates: fit q(y|x) to the samples as the encoder makes them now,
-then take a step of the encoder down the bound, in which q stands still. `MIPenalty` is that
-alternation in one line. It keeps apart what is easily mixed up:
-
-- q is fitted on *detached* samples by an optimiser of its own: no step of it reaches the encoder;
-- the bound is computed with *copies* of q's parameters, which need no gradient: no backward pass
-  reaches q. It does not matter when the user's loss goes backwards, how often the penalty was
-  called before that, or which parameters the user's optimiser was given;
-- a known conditional has nothing to fit and is not touched: the gradients of an encoder inside
-  log p(y|x) stay.
+`MIPenalty` is Algorithm 1 of the CLUB paper in one line (`mibounds.minimise.alternation`), with a
+weight, a warm-up, health checks and recorded calls.
 
 The penalty lives beside the user's model, not inside it. Inside, its parameters would turn up in
 ``model.parameters()``, in weight decay and gradient clipping, in the buckets of
-DistributedDataParallel, in the checkpoints of the deployed model, and ``model.eval()`` for one
-validation batch would decide about the fitting of q.
+DistributedDataParallel, in the checkpoints of the deployed model; and ``model.eval()`` for one
+validation batch would decide whether q is fitted.
 
 Reference: Cheng et al. 2020, Algorithm 1 and section 3.3.
 """
@@ -23,26 +15,25 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.optim import Optimizer
 
 from mibounds.conditionals import Bernoulli, Categorical
-from mibounds.estimators import CLUBSample, Estimator
+from mibounds.estimators import Estimator
 from mibounds.measure.estimation import estimate
 from mibounds.measure.results import Estimate
-from mibounds.minimise.cuda_graph import Replay, start_optimizer
-from mibounds.minimise.health import DETACHED, PenaltyReport, look_at_penalty, look_at_sides
-from mibounds.samples.batches import Batch
-from mibounds.samples.checks import check_size, lay_out_samples, without_check
+from mibounds.minimise.alternation import Alternation, OptimizerFactory
+from mibounds.minimise.health import DETACHED, PenaltyReport, check_health, check_side
+from mibounds.minimise.recorded_calls import RecordedCalls
+from mibounds.samples.checks import check_size, lay_out_samples
 from mibounds.samples.precision import full_precision
 
 if TYPE_CHECKING:
@@ -50,56 +41,60 @@ if TYPE_CHECKING:
 
 __all__ = ["MIPenalty", "PenaltyWarning"]
 
-WINDOW = 100  # values of the bound that a report looks back on
-MOST = 8  # kinds of batches to record
+WINDOW = 100  # values of the bound that a report averages
 
 
 class PenaltyWarning(UserWarning):
-    """Something that makes the value of a penalty, or the use of it, doubtful.
+    """A reason to distrust the value of a penalty, or the way it is used.
 
     Example:
         >>> import warnings
         >>> import mibounds as mb
         >>> with warnings.catch_warnings():
         ...     warnings.simplefilter("ignore", PenaltyWarning)
-        ...     penalty = mb.MIPenalty(mb.InfoNCE(3, 2))  # a lower bound, to see how it fares
+        ...     penalty = mb.MIPenalty(mb.InfoNCE(3, 2))  # a lower bound
     """
 
 
 class MIPenalty(nn.Module):
-    """Mutual information as a penalty: fits q on the batch, then gives the bound to minimise.
+    """Mutual information as a penalty: fits q to the batch, then returns the bound to minimise.
 
     In training mode each call fits first; in evaluation mode it only evaluates. Put it beside the
-    model, not into it, and save its ``state_dict()`` with the model's: it holds the optimiser, the
-    replay and the random numbers too, so that a resumed run goes on as if nothing had happened.
+    model, not into it, and save its ``state_dict()`` with the model's: it includes the optimiser,
+    the replay and the random numbers, so that a resumed run continues as if it had never stopped.
 
     Reference: Cheng et al. 2020, Algorithm 1.
 
     Args:
         estimator: the bound, with q(y|x) or a critic to fit, or with a known conditional. A module
-            given to it as ``conditional`` is taken for q and fitted; a known one that is a module
-            goes in as a plain function (``encoder.forward``).
+            passed to it as ``conditional`` counts as q and is fitted; pass a known one that is a
+            module as a plain function (``encoder.forward``).
         backward: an estimator of the other direction, called with (y, x). The penalty is then the
             mean of the two.
-        lr: rate of the Adam that fits q.
-        inner_steps: steps of q a call.
-        warmup: calls at the beginning that fit q alone; the penalty is 0 meanwhile.
-        weight: factor of the bound, or a function from the number of the call to it.
-        replay: batches before this one that are kept, to fit q on them too.
-        average: weight of the past in an average of q's parameters that stands in the bound for a
-            calmer value, such as 0.9; 0 for q as it is.
-        clip: largest norm of the gradient that q is fitted with; None for any. The gradient that
-            the encoder gets is never clipped here: do that where it has its final scale.
+        lr: learning rate of the Adam that fits q.
+        inner_steps: steps of q per call.
+        warmup: number of first calls that only fit q; the penalty is 0 meanwhile.
+        weight: factor of the bound, or a function from the number of the call to the factor.
+        replay: number of earlier batches that are kept, to fit q to them too.
+        average: weight of the past in an average of q's parameters that the bound is evaluated
+            with, such as 0.9, for a calmer value; 0 for the parameters themselves.
+        clip: largest norm of the gradient that q is fitted with; None for no limit. The encoder's
+            gradient is never clipped here: do that where it has its final scale.
         clamp: whether to report a value below zero as zero. The gradient stays that of the bound.
         optimizer: from a list of parameters to an optimiser, instead of Adam with ``lr``.
-        graph: whether to record a call as a CUDA graph and replay it, which on a GPU takes most of
-            its cost away; None for wherever that is possible. Second derivatives need False.
-        watch_every: calls between two looks at whether the value means anything (`report`), which
-            cost a little, and on a GPU a wait; 0 for never.
+        graph: whether to record calls as CUDA graphs, which on a GPU removes most of their cost;
+            None for wherever that is possible. Second derivatives need False.
+        check_every: calls between two health checks (`report`), which cost a little, and on a GPU
+            a wait; 0 for never.
         seed: of the negatives that `CLUBSample` draws.
-        capturable: whether a call keeps all that it writes where it is (`tensors`), so that a whole
-            training step with the call in it can be captured in a CUDA graph of one's own. What
-            Python counts then stands still while the graph is replayed: ``calls`` and `report`.
+        capturable: whether a call writes only into tensors that stay where they are (`tensors`), so
+            that you can capture a whole training step in a CUDA graph of your own. Replays of that
+            graph do not change what Python counts: ``calls`` and `report` stand still.
+
+    Attributes:
+        calls: calls in training mode so far.
+        alternation: what fits q and evaluates the bound.
+        recorded_calls: the calls that are recorded as CUDA graphs.
 
     Example:
         >>> import mibounds as mb
@@ -128,77 +123,42 @@ class MIPenalty(nn.Module):
         average: float = 0.0,
         clip: float | None = None,
         clamp: bool = False,
-        optimizer: Callable[[list[nn.Parameter]], Optimizer] | None = None,
+        optimizer: OptimizerFactory | None = None,
         graph: bool | None = None,
-        watch_every: int = 200,
+        check_every: int = 200,
         seed: int = 0,
         capturable: bool = False,
     ):
         super().__init__()
-        for name, value in (("estimator", estimator), ("backward", backward)):
-            if not (isinstance(value, Estimator) or (name == "backward" and value is None)):
-                raise ValueError(
-                    f"Expected {name} to be an estimator such as mb.CLUB(x_dim, y_dim) "
-                    f"but got {value if isinstance(value, type) else type(value).__name__}; "
-                    "pass mb.CLUB(x.shape[1], y.shape[1]), for example."
-                )
-        check_size("inner_steps", inner_steps)
-        for name, value in (("warmup", warmup), ("replay", replay), ("watch_every", watch_every)):
-            check_size(name, value, at_least=0)
-        if not callable(weight):
-            _check_weight(weight)
-        if not lr > 0:
-            raise ValueError(f"Expected lr > 0 but got {lr}; leave it out for the default.")
-        if not 0 <= average < 1:
-            raise ValueError(
-                f"Expected average in [0, 1) but got {average}; leave it out for no average."
-            )
-        if clip is not None and not clip > 0:
-            raise ValueError(
-                f"Expected clip > 0, or None for no clipping, but got {clip}; "
-                "leave it out for none."
-            )
-        if capturable and (warmup or replay or average or graph or callable(weight)):
-            raise ValueError(
-                "Expected no warmup, replay, average, graph or function as weight with "
-                "capturable=True, for a graph of your own repeats what it did when it was "
-                f"captured, but got warmup={warmup}, replay={replay}, average={average}, "
-                f"graph={graph} and weight={weight}; multiply the penalty by a tensor that changes."
-            )
+        _check_settings(
+            estimator, backward, lr, inner_steps, warmup, weight, replay, average, clip, check_every
+        )
         if capturable:
-            graph, watch_every = False, 0
-        self.capturable = capturable
+            _check_capturable(warmup, replay, average, graph, weight)
+            graph, check_every = False, 0
         self.estimators = nn.ModuleList(e for e in (estimator, backward) if e is not None)
+        self.alternation = Alternation(
+            self.estimators,
+            optimizer or partial(torch.optim.Adam, lr=lr, fused=True),
+            average=average,
+            clip=clip,
+            in_place=capturable,
+            seed=seed,
+        )
         self.inner_steps, self.warmup, self.weight = inner_steps, warmup, weight
-        self.replay, self.average, self.clip, self.clamp = replay, average, clip, clamp
-        self.graph, self.watch_every = graph, watch_every
-        self.calls = self.fits = 0
+        self.replay, self.clamp, self.check_every = replay, clamp, check_every
+        self.capturable = capturable
+        self.calls = 0
         self.register_buffer("values", torch.full((WINDOW,), torch.nan))
         self.register_buffer("spread", torch.full((2,), torch.nan))
-        self._learnt = [p for p in self.estimators.parameters() if p.requires_grad]
-        for p in self._learnt:  # outside of a fit nobody's gradient is to reach them
-            p.requires_grad_(False)
-        self.optimizer: Optimizer | None = None
-        self._own_optimizer = optimizer is None
-        if self._learnt:
-            make = optimizer or (lambda ps: torch.optim.Adam(ps, lr=lr, fused=True))
-            self.optimizer = make(self._learnt)
-            if capturable:
-                start_optimizer(self.optimizer)
-        self._averages = [f"average_{i}" for i in range(len(self._learnt) if average else 0)]
-        for name, p in zip(self._averages, self._learnt, strict=False):
-            self.register_buffer(name, p.detach().clone())
-        self._frozen: list[dict[str, Tensor]] | None = None
-        self._recent: list[tuple[Tensor, Tensor]] = []
-        self._joined = False
-        self._recordings: dict[tuple[Any, ...], Replay | bool] = {}
-        self._seed = seed
-        self._generator: torch.Generator | None = None
-        sides = [e.side for e in (estimator, backward) if e is not None]
-        self._sides = look_at_sides(sides)
-        self._facts = PenaltyReport(warnings=self._sides)
-        for advice in self._sides:
+        self._earlier: list[tuple[Tensor, Tensor]] = []  # batches
+        plain = optimizer is None and not (replay or average)
+        self.recorded_calls = RecordedCalls(self.alternation, graph, plain)
+        self._side = check_side([e for e in (estimator, backward) if e is not None])
+        self._report = PenaltyReport(warnings=self._side)
+        for advice in self._side:
             warnings.warn(str(advice), PenaltyWarning, stacklevel=2)
+        self.register_load_state_dict_pre_hook(_find_averages)
 
     @property
     def estimator(self) -> Estimator:
@@ -206,15 +166,24 @@ class MIPenalty(nn.Module):
         return self.estimators[0]  # pyright: ignore[reportReturnType]
 
     @property
+    def optimizer(self) -> Optimizer | None:
+        """The optimiser of q; None if there is nothing to fit."""
+        return self.alternation.optimizer
+
+    @property
+    def fits(self) -> int:
+        """Steps of q so far."""
+        return self.alternation.fits
+
+    @property
     def generator(self) -> torch.Generator:
-        """Where the negatives of `CLUBSample` come from, to register it with a graph or reseed."""
-        return self._randomness(self.values.device)
+        """The source of `CLUBSample`'s negatives, to register it with a graph or to reseed it."""
+        return self.alternation.generator(self.values.device)
 
     def tensors(self) -> dict[str, Tensor]:
         """All that a call writes and the next one reads, by name; for ``capturable=True``.
 
-        The tensors themselves: a graph has to put them back after trial runs, and a plain archive
-        of arrays can hold them.
+        The tensors themselves, not copies: a graph has to restore them after trial runs.
 
         Example:
             >>> import mibounds as mb
@@ -222,11 +191,8 @@ class MIPenalty(nn.Module):
             >>> "moment 0 exp_avg" in names
             True
         """
-        found = {**dict(self.named_parameters()), **dict(self.named_buffers())}
-        states = [] if self.optimizer is None else [self.optimizer.state[p] for p in self._learnt]
-        for i, state in enumerate(states):
-            found |= {f"moment {i} {k}": v for k, v in state.items() if isinstance(v, Tensor)}
-        return found
+        own = {**dict(self.named_parameters()), **dict(self.named_buffers())}
+        return own | self.alternation.moments()
 
     def forward(
         self,
@@ -236,50 +202,48 @@ class MIPenalty(nn.Module):
         mask: Bool[Tensor, "batch time"] | None = None,
         group: dist.ProcessGroup | None = None,
     ) -> Float[Tensor, ""]:
-        """Fit q (in training mode), then the bound times its weight.
+        """Fit q (in training mode), then return the bound times its weight.
 
         Args:
             x: samples, (n, x_dim), or sequences of them, (batch, time, x_dim).
-            y: samples or labels, as many.
+            y: as many samples or labels.
             mask: True for the samples that count, (batch, time); padding is left out.
             group: processes whose batches are joined, see `mibounds.samples.batches`.
 
         Returns:
             The penalty in nats, to be added to a loss.
         """
-        if torch.compiler.is_compiling():  # a fit within a graph is none
-            from mibounds.minimise import uncompiled as eager
-
-            return eager.call(self._penalise, x, y, mask, group)  # pyright: ignore[reportCallIssue]
+        if torch.compiler.is_compiling():  # the fit cannot be part of a compiled graph
+            return torch.compiler.disable(self._penalise)(x, y, mask, group)
         return self._penalise(x, y, mask, group)
 
     def _penalise(
         self, x: Tensor, y: Tensor, mask: Tensor | None, group: dist.ProcessGroup | None
     ) -> Tensor:
-        x, y = self._samples(x, y, mask)
+        x, y = self._lay_out(x, y, mask)
         weight = 0.0 if self.calls < self.warmup else self.weight
         if callable(weight):
             weight = weight(self.calls)
             _check_weight(weight)
         fitting = self.training and not torch.is_inference_mode_enabled()
-        due = fitting and self.watch_every and (self.calls + 1) % self.watch_every == 0
-        recording, value = None, None
+        due = fitting and self.check_every and (self.calls + 1) % self.check_every == 0
+        value = None
         if fitting:
             if due:  # before the fit, while q has not seen this batch
-                attached = x.requires_grad or y.requires_grad or not self._learnt
-                self._watch(x.detach(), y.detach(), attached or not torch.is_grad_enabled())
-            recording = self._recording(x, y, group)
-            if recording is None:
+                attached = x.requires_grad or y.requires_grad or not self.alternation.learnt
+                self._check_health(x, y, attached or not torch.is_grad_enabled())
+            recorded = self.recorded_calls.find(x, y, self.inner_steps, group)
+            if recorded is None:
                 self._fit(x, y, self.inner_steps, group)
             else:
-                value = recording(x, y)
+                value = recorded(x, y)
             self.calls += 1
-        if weight == 0 and self._learnt:
+        if weight == 0 and self.alternation.learnt:
             return _zero(x, y)
         if value is None:
-            value = self._bound(x, y, group)
-        if fitting and self.watch_every and not (due or _on_gpu(x) or value.isfinite()):
-            self._watch(x.detach(), y.detach())  # at once, where asking for the value stalls no GPU
+            value = self.alternation.evaluate(x, y, group)
+        if fitting and self.check_every and not (due or x.is_cuda or value.isfinite()):
+            self._check_health(x, y)  # at once, where reading the value stalls no GPU
         if fitting:
             self.values[(self.calls - 1) % WINDOW] = value.detach()
         if self.clamp:
@@ -294,8 +258,8 @@ class MIPenalty(nn.Module):
         mask: Bool[Tensor, "batch time"] | None = None,
         group: dist.ProcessGroup | None = None,
     ) -> Float[Tensor, ""]:
-        """The bound alone, in nats: no fit, weight or clamp; gradients to x and y, none to q."""
-        return self._bound(*self._samples(x, y, mask), group)
+        """Only the bound, in nats: no fit, weight or clamp. Gradients reach x and y, but not q."""
+        return self.alternation.evaluate(*self._lay_out(x, y, mask), group)
 
     def fit(
         self,
@@ -306,7 +270,7 @@ class MIPenalty(nn.Module):
         mask: Bool[Tensor, "batch time"] | None = None,
         group: dist.ProcessGroup | None = None,
     ) -> None:
-        """Fit q alone, for whoever wants to do so at other times than the penalty's own.
+        """Only fit q, at other times than the penalty's own.
 
         Args:
             x: samples, as in `forward`; they are detached.
@@ -315,11 +279,8 @@ class MIPenalty(nn.Module):
             mask: True for the samples that count.
             group: processes whose batches are joined.
         """
-        self._fit(
-            *self._samples(x, y, mask),
-            self.inner_steps if steps is None else steps,
-            group,
-        )
+        steps = self.inner_steps if steps is None else steps
+        self._fit(*self._lay_out(x, y, mask), steps, group)
 
     def audit(
         self,
@@ -331,12 +292,12 @@ class MIPenalty(nn.Module):
     ) -> Estimate:
         """Is it really gone? A fresh and stronger estimate, from samples that q was not fitted to.
 
-        A Gaussian q that says zero may only be blind to what is left, or lag behind the encoder.
-        [`mibounds.estimate`][] starts from nothing and evaluates every row with models that have
+        A Gaussian q that says zero may be blind to what is left, or lag behind the encoder.
+        [`mibounds.estimate`][] starts from scratch and evaluates every row with models that have
         not seen it.
 
         Args:
-            x: held-out samples, as many as there are.
+            x: held-out samples, as many as you have.
             y: held-out samples or labels.
             mask: True for the samples that count.
             **options: of `mibounds.estimate`, such as ``budget="fast"`` or ``permutations=99``.
@@ -352,7 +313,7 @@ class MIPenalty(nn.Module):
             >>> mb.MIPenalty(mb.CLUB(1, 1)).audit(z, s, budget="fast").nats > 1
             True
         """
-        x, y = self._samples(x, y, mask)
+        x, y = self._lay_out(x, y, mask)
         conditional = getattr(self.estimator, "conditional", None)
         if isinstance(conditional, Categorical | Bernoulli):
             options.setdefault("y_kinds", "discrete")
@@ -362,274 +323,140 @@ class MIPenalty(nn.Module):
     def report(
         self, x: Shaped[Tensor, "n *x"] | None = None, y: Shaped[Tensor, "n *y"] | None = None
     ) -> PenaltyReport:
-        """Whether the value means anything: what the last look found, with a remedy for each fault.
+        """Whether the value means anything: the last health check, with a remedy for each fault.
 
         Args:
-            x: samples to look at now; if left out, the last look counts, which was at a batch that
+            x: samples to check now; if left out, the last check counts, which was of a batch that
                 q had not seen.
             y: samples, with x.
 
         Returns:
-            What was found; ``print`` it.
+            The report; ``print`` it.
         """
         if x is not None and y is not None:
-            self._look(*(v.detach() for v in self._samples(x, y, None)))
-        return self._facts
+            self._update_report(*self._lay_out(x, y, None))
+        return self._report
 
-    # --- the two halves of a step ----------------------------------------------------------------
+    # --- the parts of a call ---------------------------------------------------------------------
+
+    def _lay_out(self, x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """One sample per row; a known conditional may take sequences as they are."""
+        return lay_out_samples(x, y, mask, sequences=bool(self.alternation.learnt))
 
     def _fit(self, x: Tensor, y: Tensor, steps: int, group: dist.ProcessGroup | None) -> None:
-        """Steps of q on detached samples, in full precision, whatever surrounds the call."""
-        if not self._learnt:
-            return
-        x, y = x.detach(), y.detach()
-        if group is not None and not self._joined:
-            self._join(x, group)
-        pool = [*self._recent, (x, y)]
-        if self.replay:
-            self._recent = pool[-self.replay :]
-        if len(pool) > 1:
-            x, y = (torch.cat(side) for side in zip(*pool, strict=True))
-        places = list(self._places()) if self.capturable else []
-        self._learn(x, y, steps, group)
-        for owner, leaf, place in places:  # statistics are replaced: put them back
-            setattr(owner, leaf, place.copy_(getattr(owner, leaf).detach()))
-        self.fits += steps
-        if self._averages:
-            self._follow()
-        self._freeze()
+        """Fit q to a batch, and to the earlier ones that are kept."""
+        if self.replay and self.alternation.learnt:
+            batches = [*self._earlier, (x.detach(), y.detach())]
+            self._earlier = batches[-self.replay :]
+            x, y = (torch.cat(side) for side in zip(*batches, strict=True))
+        self.alternation.fit(x, y, steps, group)
 
-    def _learn(self, x: Tensor, y: Tensor, steps: int, group: dist.ProcessGroup | None) -> None:
-        with torch.enable_grad(), full_precision(x), self._learning():
-            for _ in range(steps):
-                losses = [
-                    e.learning_loss(*sides, group=group) for e, sides in self._directions(x, y)
-                ]
-                self._step(sum(losses[1:], losses[0]), group)
-
-    def _step(self, loss: Tensor, group: dist.ProcessGroup | None) -> None:
-        """One step of the optimiser, unless the gradient is not finite."""
-        gradients = torch.autograd.grad(
-            loss, self._learnt, allow_unused=True, materialize_grads=True
-        )
-        flat = torch.cat([g.flatten() for g in gradients])
-        if group is not None:
-            dist.all_reduce(flat, group=group)
-            flat = flat / dist.get_world_size(group)
-        norm = flat.norm()
-        if self.clip is not None:
-            flat = flat * (self.clip / norm.clamp_min(self.clip))
-        # One bad batch, as an overflow in half precision makes them, must not spoil q. Asking for
-        # the value would stall a GPU: a gradient of zeros does nearly the same.
-        flat = torch.where(norm - norm == 0, flat, 0.0)
-        assert self.optimizer is not None
-        capturing = flat.is_cuda and torch.cuda.is_current_stream_capturing()
-        if self.capturable:  # outside of a capture torch warns of it
-            for options in self.optimizer.param_groups:
-                options["capturable"] = capturing
-        for p, g in zip(self._learnt, flat.split([p.numel() for p in self._learnt]), strict=True):
-            p.grad = g.view_as(p)
-        self.optimizer.step()
-        for p in self._learnt:
-            p.grad = None
-
-    def _bound(self, x: Tensor, y: Tensor, group: dist.ProcessGroup | None) -> Tensor:
-        """The bound, in which q stands still."""
-        if self._frozen is None:
-            self._freeze()
-        assert self._frozen is not None
-        return self._evaluate(x, y, self._frozen, group)
-
-    def _evaluate(
-        self, x: Tensor, y: Tensor, qs: list[dict[str, Tensor]], group: dist.ProcessGroup | None
-    ) -> Tensor:
-        """The bound with these parameters of q, each estimator's own where there are none."""
-        values = []
-        with full_precision(x), without_check():
-            for (e, sides), q in zip(self._directions(x, y), qs, strict=True):
-                options: dict[str, Any] = {"group": group}
-                if isinstance(e, CLUBSample):
-                    options["generator"] = self._randomness(x.device)
-                values.append(functional_call(e, q, sides, options))
-        return values[0] if len(values) == 1 else sum(values[1:], values[0]) / len(values)
-
-    @torch.no_grad()
-    def _follow(self) -> None:
-        """Take q's parameters into their average, which at first is the plain mean."""
-        weight = 1 - min(self.average, self.fits / (10 + self.fits))
-        for name, p in zip(self._averages, self._learnt, strict=True):
-            setattr(self, name, torch.lerp(getattr(self, name), p, weight))
-
-    def _freeze(self) -> None:
-        """Take what the bound is to be computed with: q's parameters as they are, or the average.
-
-        New tensors each time: a graph that was built with the old ones can still go backwards.
-        """
-        if self._averages:
-            values = [getattr(self, name) for name in self._averages]
-        else:
-            values = [p.detach().clone() for p in self._learnt]
-        of = {id(p): value for p, value in zip(self._learnt, values, strict=True)}
-        self._frozen = [
-            {name: of[id(p)] for name, p in e.named_parameters() if id(p) in of}
-            for e in self.estimators
-        ]
-
-    def _places(self) -> Iterator[tuple[nn.Module, str, Tensor]]:
-        """Where the statistics of the estimators are."""
-        for module in self.estimators.modules():
-            for leaf, buffer in module.named_buffers(recurse=False):
-                yield module, leaf, buffer
-
-    # --- the same, recorded ----------------------------------------------------------------------
-
-    def _recording(self, x: Tensor, y: Tensor, group: dist.ProcessGroup | None) -> Replay | None:
-        """The recorded call for samples like these, if there is one or can be one."""
-        plain = not (group or self.replay or self.average) and self._own_optimizer
-        if self.graph is False or not (_on_gpu(x) and plain and self._learnt):
-            if self.graph:
-                raise ValueError(
-                    "Expected samples on a GPU, q to fit, and no group, replay, average or "
-                    f"optimizer of your own with graph=True but got samples on {x.device} and "
-                    f"group={group}; leave graph out."
-                )
-            return None
-        assert self.optimizer is not None
-        kinds = tuple((v.shape, v.dtype, v.requires_grad) for v in (x, y))
-        rates = tuple(group["lr"] for group in self.optimizer.param_groups)
-        key = (*kinds, torch.is_grad_enabled(), rates)
-        found = self._recordings.get(key)
-        if found is None and len(self._recordings) < MOST:  # else they change all the time
-            self._recordings[key] = True  # the first of its kind may be the only one
-        elif found is True:
-            found = self._recordings[key] = Replay.of(self, x, y) or False
-        return found if isinstance(found, Replay) else None
-
-    @contextmanager
-    def _learning(self) -> Iterator[None]:
-        """Estimators in training mode, their parameters open to gradients."""
-        self.estimators.train()
-        for p in self._learnt:
-            p.requires_grad_(True)
-        try:
-            yield
-        finally:
-            self.estimators.eval()
-            for p in self._learnt:
-                p.requires_grad_(False)
-
-    def _directions(
-        self, x: Tensor, y: Tensor
-    ) -> Iterator[tuple[Estimator, tuple[Tensor, Tensor]]]:
-        """Each estimator with its two sides."""
-        for e, sides in zip(self.estimators, ((x, y), (y, x)), strict=False):
-            assert isinstance(e, Estimator)
-            yield e, sides
-
-    def _join(self, x: Tensor, group: dist.ProcessGroup) -> None:
-        """Start on every process from the q of the first."""
-        batch = Batch(len(x), group, x.device)
-        with torch.no_grad():
-            for value in (*self.parameters(), *self.buffers()):
-                value.copy_(batch.from_first(value))
-        self._joined = True
-
-    def _randomness(self, device: torch.device) -> torch.Generator:
-        if self._generator is None or self._generator.device.type != device.type:
-            self._generator = torch.Generator(device).manual_seed(self._seed)
-        return self._generator
-
-    def _samples(self, x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """One sample a row; a known conditional may take sequences as they are."""
-        return lay_out_samples(x, y, mask, sequences=bool(self._learnt))
-
-    # --- watching --------------------------------------------------------------------------------
-
-    def _watch(self, x: Tensor, y: Tensor, attached: bool = True) -> None:
-        """Look, and warn of what was not there at the last look."""
-        before = {advice.code for advice in self._facts.warnings}
-        self._look(x, y)
+    def _check_health(self, x: Tensor, y: Tensor, attached: bool = True) -> None:
+        """Check, and warn of the faults that the last check did not find."""
+        before = {advice.code for advice in self._report.warnings}
+        self._update_report(x, y)
         if not attached:
-            self._facts = replace(self._facts, warnings=(*self._facts.warnings, DETACHED))
-        for advice in self._facts.warnings:
-            if advice.code not in before:
+            self._report = replace(self._report, warnings=(*self._report.warnings, DETACHED))
+        for advice in self._report.warnings:
+            if advice.code not in before:  # the warning points at who called the penalty
                 warnings.warn(str(advice), PenaltyWarning, stacklevel=6)
 
     @torch.no_grad()
-    def _look(self, x: Tensor, y: Tensor) -> None:
+    def _update_report(self, x: Tensor, y: Tensor) -> None:
+        x, y = x.detach(), y.detach()
         with full_precision(x):
-            facts = look_at_penalty(self.estimator, x, y, self.values, self.spread, self.calls)
-        self._facts = replace(facts, warnings=(*self._sides, *facts.warnings))
-        if self._facts.spread is not None and not self.spread.isfinite().all():
-            self.spread = self.spread.new_tensor(self._facts.spread)
+            found = check_health(self.estimator, x, y, self.values, self.spread, self.calls)
+        self._report = replace(found, warnings=(*self._side, *found.warnings))
+        if found.spread is not None and not self.spread.isfinite().all():
+            self.spread = self.spread.new_tensor(found.spread)
 
     # --- what a state_dict holds besides parameters and buffers -----------------------------------
 
     def get_extra_state(self) -> dict[str, Any]:
-        """Counts, optimiser, replay and random numbers, for ``state_dict``."""
-        device, generator = self._random_state()
-        return {
-            "calls": self.calls,
-            "fits": self.fits,
-            "optimizer": None if self.optimizer is None else self.optimizer.state_dict(),
-            "recent": list(self._recent),
-            "device": device,
-            "generator": generator,
-        }
+        """Counts, optimiser, averages, replay and random numbers, for ``state_dict``."""
+        return {"calls": self.calls, "recent": list(self._earlier), **self.alternation.state()}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Go on from a ``state_dict``."""
-        self.calls, self.fits = state["calls"], state["fits"]
-        if self.optimizer is not None:
-            self.optimizer.load_state_dict(state["optimizer"])
-        where = self.values.device
-        self._recent = [(x.to(where), y.to(where)) for x, y in state["recent"]]
-        self._recordings.clear()
-        same = state["device"] == where.type  # a GPU's random numbers are others than a CPU's
-        self._generator = _generator_from(state["device"], state["generator"]) if same else None
-        self._frozen = None
-
-    def _random_state(self) -> tuple[str | None, Tensor | None]:
-        generator = self._generator
-        if generator is None:
-            return None, None
-        return generator.device.type, generator.get_state()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """For copies and pickles: without recordings, and with a source of its own."""
-        state = {**super().__getstate__(), "_recordings": {}, "_generator": None}
-        return {**state, "_random": self._random_state()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        random = state.pop("_random")
-        super().__setstate__(state)
-        self._generator = _generator_from(*random)
+        """Continue from a ``state_dict``."""
+        device = self.values.device
+        self.calls = state["calls"]
+        self._earlier = [(x.to(device), y.to(device)) for x, y in state["recent"]]
+        self.alternation.load_state(state, device)
+        self.recorded_calls.clear()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> MIPenalty:
-        """Move or convert everything, the optimiser's state and the replay included."""
+        """Move or convert everything, including the optimiser's state and the replay."""
         super()._apply(fn, recurse)
-        if self.optimizer is not None:
-            for p, state in self.optimizer.state.items():
-                for key, value in state.items():
-                    if isinstance(value, Tensor):
-                        kind = value.dtype if key == "step" else p.dtype
-                        state[key] = value.to(p.device, kind)
-        self._recordings.clear()
-        self._recent = [(fn(x), fn(y)) for x, y in self._recent]
-        self._frozen = None
+        self.alternation.move(fn)
+        self._earlier = [(fn(x), fn(y)) for x, y in self._earlier]
+        self.recorded_calls.clear()
         return self
 
 
-def _generator_from(device: str | None, state: Tensor | None) -> torch.Generator | None:
-    if device is None or state is None:
-        return None
-    generator = torch.Generator(device)
-    generator.set_state(state.cpu())
-    return generator
+def _find_averages(_: nn.Module, state: dict[str, Any], prefix: str, *__: object) -> None:
+    """Read a checkpoint from when the averages of q's parameters were buffers."""
+    names = [f"{prefix}average_{i}" for i in range(len(state))]
+    found = [state.pop(name) for name in names if name in state]
+    if found:
+        key = f"{prefix}_extra_state"
+        state[key] = {**state[key], "averages": found}
 
 
-def _check_weight(weight: Any) -> None:
-    """A number that is one; a tensor is not asked, for that may have to wait for a GPU."""
+# --- checks of settings --------------------------------------------------------------------------
+
+
+def _check_settings(
+    estimator: object,
+    backward: object,
+    lr: float,
+    inner_steps: int,
+    warmup: int,
+    weight: object,
+    replay: int,
+    average: float,
+    clip: float | None,
+    check_every: int,
+) -> None:
+    """Check the settings of a penalty, one by one."""
+    for name, value in (("estimator", estimator), ("backward", backward)):
+        if not (isinstance(value, Estimator) or (name == "backward" and value is None)):
+            raise ValueError(
+                f"Expected {name} to be an estimator such as mb.CLUB(x_dim, y_dim) "
+                f"but got {value if isinstance(value, type) else type(value).__name__}; "
+                "pass mb.CLUB(x.shape[1], y.shape[1]), for example."
+            )
+    check_size("inner_steps", inner_steps)
+    for name, value in (("warmup", warmup), ("replay", replay), ("check_every", check_every)):
+        check_size(name, value, at_least=0)
+    if not callable(weight):
+        _check_weight(weight)
+    if not lr > 0:
+        raise ValueError(f"Expected lr > 0 but got {lr}; leave it out for the default.")
+    if not 0 <= average < 1:
+        raise ValueError(
+            f"Expected average in [0, 1) but got {average}; leave it out for no average."
+        )
+    if clip is not None and not clip > 0:
+        raise ValueError(
+            f"Expected clip > 0, or None for no limit, but got {clip}; leave it out for no limit."
+        )
+
+
+def _check_capturable(
+    warmup: int, replay: int, average: float, graph: bool | None, weight: object
+) -> None:
+    """Refuse what depends on numbers that Python counts: a captured graph repeats the first."""
+    if warmup or replay or average or graph or callable(weight):
+        raise ValueError(
+            "Expected no warmup, replay, average, graph or function as weight with "
+            "capturable=True, since a graph of your own repeats what it did when it was "
+            f"captured, but got warmup={warmup}, replay={replay}, average={average}, "
+            f"graph={graph} and weight={weight}; multiply the penalty by a tensor that changes."
+        )
+
+
+def _check_weight(weight: object) -> None:
+    """Check that a weight is a finite number. A tensor passes: reading it may stall a GPU."""
     if not (isinstance(weight, Tensor) or (isinstance(weight, Real) and math.isfinite(weight))):
         raise ValueError(
             "Expected weight to be a finite number, or a function from the number of the call to "
@@ -637,11 +464,7 @@ def _check_weight(weight: Any) -> None:
         )
 
 
-def _on_gpu(x: Tensor) -> bool:
-    return x.is_cuda
-
-
 def _zero(x: Tensor, y: Tensor) -> Tensor:
-    """Zero that still hangs on x and y, so that every parameter of the encoder gets a gradient."""
+    """Zero that depends on x and y, so that every parameter of the encoder gets a gradient."""
     parts = [v.sum() * 0 for v in (x, y) if v.is_floating_point()]
     return sum(parts[1:], parts[0])

@@ -1,0 +1,400 @@
+"""Algorithm 1 of the CLUB paper: fit q to a batch, then evaluate the bound with q held fixed.
+
+q stands for whatever the estimators learn: a conditional q(y|x), a marginal or a critic. The two
+halves never reach each other's parameters:
+
+- q is fitted on *detached* samples, by an optimiser of its own: none of its steps reaches the
+  encoder;
+- the bound is evaluated with *copies* of q's parameters that need no gradient: no backward pass
+  reaches q. It does not matter when the user's loss goes backwards, how often the penalty was
+  called before that, or which parameters the user's optimiser was given;
+- a known conditional has nothing to fit and is not touched: the gradients of an encoder inside
+  log p(y|x) stay.
+
+Reference: Cheng et al. 2020, Algorithm 1 and section 3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.optim import Optimizer
+
+from mibounds.estimators import CLUBSample, Estimator
+from mibounds.samples.batches import Batch
+from mibounds.samples.checks import without_check
+from mibounds.samples.precision import full_precision
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Shaped
+
+OptimizerFactory = Callable[[list[nn.Parameter]], Optimizer]
+
+
+class Alternation:
+    """Fits q, and evaluates the bound with q held fixed.
+
+    It owns the learnt parameters of the estimators: outside of a fit they need no gradient.
+
+    Args:
+        estimators: one; or two, of which the second is called with (y, x). The bound is then the
+            mean of both.
+        make_optimizer: from q's parameters to the optimiser that fits them.
+        average: weight of the past in an average of q's parameters that the bound is evaluated
+            with; 0 for the parameters themselves.
+        clip: largest norm of q's gradient; None for no limit.
+        in_place: whether the optimiser's state exists before the first fit, and statistics stay in
+            the tensors that hold them now. A CUDA graph needs both.
+        seed: of the negatives that `CLUBSample` draws.
+
+    Attributes:
+        learnt: parameters of q; empty if the conditional is known.
+        optimizer: of those; None if there are none.
+        fits: steps of q so far.
+
+    Example:
+        >>> import mibounds as mb
+        >>> alternation = Alternation(nn.ModuleList([mb.CLUB(3, 2)]), torch.optim.Adam)
+        >>> x, y = torch.randn(64, 3, requires_grad=True), torch.randn(64, 2)
+        >>> alternation.fit(x, y, steps=5)
+        >>> alternation.evaluate(x, y).backward()
+        >>> x.grad.shape, any(p.requires_grad for p in alternation.learnt)
+        (torch.Size([64, 3]), False)
+    """
+
+    def __init__(
+        self,
+        estimators: nn.ModuleList,
+        make_optimizer: OptimizerFactory,
+        *,
+        average: float = 0.0,
+        clip: float | None = None,
+        in_place: bool = False,
+        seed: int = 0,
+    ):
+        self.estimators = estimators
+        self.average, self.clip, self.in_place = average, clip, in_place
+        self.fits = 0
+        self.learnt = [p for p in estimators.parameters() if p.requires_grad]
+        for p in self.learnt:
+            p.requires_grad_(False)
+        self.optimizer = make_optimizer(self.learnt) if self.learnt else None
+        if in_place and self.optimizer is not None:
+            start_optimizer(self.optimizer)
+        self._averages = [p.detach().clone() for p in self.learnt] if average else []
+        self._fixed: list[dict[str, Tensor]] | None = None
+        self._joined = False
+        self._seed = seed
+        self._generator: torch.Generator | None = None
+
+    # --- the first half: fit q -------------------------------------------------------------------
+
+    def fit(
+        self,
+        x: Shaped[Tensor, "n *x"],
+        y: Shaped[Tensor, "n *y"],
+        steps: int,
+        group: dist.ProcessGroup | None = None,
+    ) -> None:
+        """Take steps of q; what is evaluated next, is evaluated with q as it is then.
+
+        Args:
+            x: samples; they are detached.
+            y: samples.
+            steps: number of steps.
+            group: processes whose batches are joined.
+        """
+        if not self.learnt:
+            return
+        if group is not None and not self._joined:
+            self._join(x, group)
+        self.take_steps(x.detach(), y.detach(), steps, group, self.in_place)
+        self.fits += steps
+        if self.average:
+            self._update_averages()
+        self._fixed = None
+
+    def take_steps(
+        self,
+        x: Shaped[Tensor, "n *x"],
+        y: Shaped[Tensor, "n *y"],
+        steps: int,
+        group: dist.ProcessGroup | None = None,
+        in_place: bool = False,
+    ) -> None:
+        """Take steps of q and nothing else: what a CUDA graph can record of `fit`.
+
+        In full precision, whatever surrounds the call.
+        """
+        statistics = self.statistics() if in_place else []
+        with torch.enable_grad(), full_precision(x), self._learning():
+            for _ in range(steps):
+                losses = [
+                    e.learning_loss(*sides, group=group) for e, sides in self._directions(x, y)
+                ]
+                self._take_step(sum(losses[1:], losses[0]), group)
+        put_back(statistics)
+
+    def count_recorded(self, steps: int) -> None:
+        """Count steps that the replay of a CUDA graph has taken."""
+        self.fits += steps
+        self._fixed = None  # copies of parameters that have changed since
+
+    def _take_step(self, loss: Tensor, group: dist.ProcessGroup | None) -> None:
+        """One step of the optimiser, unless the gradient is not finite."""
+        assert self.optimizer is not None
+        gradients = torch.autograd.grad(
+            loss, self.learnt, allow_unused=True, materialize_grads=True
+        )
+        flat = torch.cat([g.flatten() for g in gradients])
+        if group is not None:
+            dist.all_reduce(flat, group=group)
+            flat = flat / dist.get_world_size(group)
+        norm = flat.norm()
+        if self.clip is not None:
+            flat = flat * (self.clip / norm.clamp_min(self.clip))
+        # A bad batch, such as an overflow in half precision, must not spoil q. A branch on the
+        # value would stall a GPU: a gradient of zeros has nearly the same effect.
+        flat = torch.where(norm - norm == 0, flat, 0.0)
+        for p, g in zip(self.learnt, flat.split([p.numel() for p in self.learnt]), strict=True):
+            p.grad = g.view_as(p)
+        with _capturable(self.optimizer, flat.is_cuda and torch.cuda.is_current_stream_capturing()):
+            self.optimizer.step()
+        for p in self.learnt:
+            p.grad = None
+
+    @contextmanager
+    def _learning(self) -> Iterator[None]:
+        """Estimators in training mode, with gradients for their parameters."""
+        self.estimators.train()
+        for p in self.learnt:
+            p.requires_grad_(True)
+        try:
+            yield
+        finally:
+            self.estimators.eval()
+            for p in self.learnt:
+                p.requires_grad_(False)
+
+    def _join(self, x: Tensor, group: dist.ProcessGroup) -> None:
+        """Start on every process from the q of the first."""
+        batch = Batch(len(x), group, x.device)
+        with torch.no_grad():
+            for value in (
+                *self.estimators.parameters(), *self.estimators.buffers(), *self._averages
+            ):  # fmt: skip
+                value.copy_(batch.from_first(value))
+        self._joined = True
+
+    # --- the second half: evaluate the bound -----------------------------------------------------
+
+    def evaluate(
+        self,
+        x: Shaped[Tensor, "n *x"],
+        y: Shaped[Tensor, "n *y"],
+        group: dist.ProcessGroup | None = None,
+        *,
+        copies: bool = True,
+    ) -> Float[Tensor, ""]:
+        """The bound, with gradients to x and y but none to q.
+
+        Args:
+            x: samples.
+            y: samples.
+            group: processes whose batches are joined.
+            copies: whether to use copies of q's parameters, so that a later fit does not disturb
+                the backward pass. A CUDA graph, which goes backwards at once, needs none.
+
+        Returns:
+            The bound in nats.
+        """
+        qs = self._fixed_parameters() if copies else [{} for _ in self.estimators]
+        values = []
+        with full_precision(x), without_check():
+            for (e, sides), q in zip(self._directions(x, y), qs, strict=True):
+                options: dict[str, Any] = {"group": group}
+                if isinstance(e, CLUBSample):
+                    options["generator"] = self.generator(x.device)
+                values.append(functional_call(e, q, sides, options))
+        return values[0] if len(values) == 1 else sum(values[1:], values[0]) / len(values)
+
+    @torch.no_grad()
+    def _update_averages(self) -> None:
+        """Average q's parameters over the steps: at first the plain mean."""
+        weight = 1 - min(self.average, self.fits / (10 + self.fits))
+        self._averages = [
+            torch.lerp(a, p, weight) for a, p in zip(self._averages, self.learnt, strict=True)
+        ]
+
+    def _fixed_parameters(self) -> list[dict[str, Tensor]]:
+        """Copies of q's parameters, or their averages, by estimator and name; until the next fit.
+
+        New tensors after each fit: a graph built with the old ones can still go backwards.
+        """
+        if self._fixed is None:
+            values = self._averages or [p.detach().clone() for p in self.learnt]
+            copies = {id(p): value for p, value in zip(self.learnt, values, strict=True)}
+            self._fixed = [
+                {name: copies[id(p)] for name, p in e.named_parameters() if id(p) in copies}
+                for e in self.estimators
+            ]
+        return self._fixed
+
+    def _directions(
+        self, x: Tensor, y: Tensor
+    ) -> Iterator[tuple[Estimator, tuple[Tensor, Tensor]]]:
+        """Each estimator with its two arguments."""
+        for e, sides in zip(self.estimators, ((x, y), (y, x)), strict=False):
+            assert isinstance(e, Estimator)
+            yield e, sides
+
+    # --- what a call writes, and the next one reads ----------------------------------------------
+
+    @property
+    def draws(self) -> bool:
+        """Whether an evaluation draws random numbers."""
+        return any(isinstance(e, CLUBSample) for e in self.estimators)
+
+    def generator(self, device: torch.device) -> torch.Generator:
+        """The source of the negatives on a device."""
+        if self._generator is None or self._generator.device.type != device.type:
+            self._generator = torch.Generator(device).manual_seed(self._seed)
+        return self._generator
+
+    def statistics(self) -> list[tuple[nn.Module, str, Tensor]]:
+        """The buffers of the estimators, each with its module and its name there."""
+        return [
+            (module, name, buffer)
+            for module in self.estimators.modules()
+            for name, buffer in module.named_buffers(recurse=False)
+        ]
+
+    def moments(self) -> dict[str, Tensor]:
+        """The optimiser's state, by parameter and name."""
+        states = [] if self.optimizer is None else [self.optimizer.state[p] for p in self.learnt]
+        return {
+            f"moment {i} {name}": value
+            for i, state in enumerate(states)
+            for name, value in state.items()
+            if isinstance(value, Tensor)
+        }
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint holds besides the parameters and buffers of the estimators."""
+        device, generator = self._generator_state()
+        return {
+            "fits": self.fits,
+            "optimizer": None if self.optimizer is None else self.optimizer.state_dict(),
+            "averages": list(self._averages),
+            "device": device,
+            "generator": generator,
+        }
+
+    def load_state(self, state: dict[str, Any], device: torch.device) -> None:
+        """Continue from a `state`, on a device."""
+        self.fits = state["fits"]
+        if self.optimizer is not None:
+            self.optimizer.load_state_dict(state["optimizer"])
+        averages = state.get("averages", [])
+        if len(averages) != len(self._averages):
+            raise ValueError(
+                f"Expected a checkpoint with {len(self._averages)} averages of q's parameters but "
+                f"got {len(averages)}; pass the average= that the penalty was saved with."
+            )
+        self._averages = [
+            new.to(own, copy=True) for own, new in zip(self._averages, averages, strict=True)
+        ]
+        same = state["device"] == device.type  # random numbers of a GPU differ from those of a CPU
+        self._generator = _make_generator(state["device"], state["generator"]) if same else None
+        self._fixed = None
+
+    def move(self, convert: Callable[[Tensor], Tensor]) -> None:
+        """Move or convert what hangs on the parameters after these have been."""
+        if self.optimizer is not None:
+            for p, state in self.optimizer.state.items():
+                for name, value in state.items():
+                    if isinstance(value, Tensor):
+                        dtype = value.dtype if name == "step" else p.dtype
+                        state[name] = value.to(p.device, dtype)
+        self._averages = [convert(a) for a in self._averages]
+        self._fixed = None
+
+    def _generator_state(self) -> tuple[str | None, Tensor | None]:
+        if self._generator is None:
+            return None, None
+        return self._generator.device.type, self._generator.get_state()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles, which get a generator of their own."""
+        return {**self.__dict__, "_generator": self._generator_state()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update({**state, "_generator": _make_generator(*state["_generator"])})
+
+
+def put_back(statistics: Sequence[tuple[nn.Module, str, Tensor]]) -> None:
+    """Write statistics that were replaced into the tensors that held them before.
+
+    ``learning_loss`` replaces statistics, and a CUDA graph reads them where they were.
+
+    Args:
+        statistics: from `Alternation.statistics`, before they were replaced.
+    """
+    with torch.no_grad():
+        for module, name, place in statistics:
+            now = getattr(module, name)
+            if now is not place:
+                setattr(module, name, place.copy_(now))
+
+
+def start_optimizer(optimizer: Optimizer) -> None:
+    """Make an optimiser's state exist before its first step, where a graph can find it.
+
+    Example:
+        >>> p = torch.nn.Parameter(torch.ones(2))
+        >>> adam = torch.optim.Adam([p])
+        >>> start_optimizer(adam)
+        >>> adam.state[p].get("exp_avg"), adam.state[p].get("step")
+        (tensor([0., 0.]), tensor(0.))
+        >>> p.tolist()
+        [1.0, 1.0]
+    """
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    before = [p.detach().clone() for p in parameters]
+    for p in parameters:
+        p.grad = torch.zeros_like(p)
+    optimizer.step()
+    with torch.no_grad():
+        for p, old in zip(parameters, before, strict=True):
+            p.copy_(old)
+            p.grad = None
+            for value in optimizer.state[p].values():
+                if isinstance(value, Tensor):
+                    value.zero_()
+
+
+@contextmanager
+def _capturable(optimizer: Optimizer, capturing: bool) -> Iterator[None]:
+    """Tell an optimiser that a graph is being captured; outside of a capture it would warn."""
+    groups = optimizer.param_groups if capturing else []
+    for options in groups:
+        options["capturable"] = True
+    try:
+        yield
+    finally:
+        for options in groups:
+            options["capturable"] = False
+
+
+def _make_generator(device: str | None, state: Tensor | None) -> torch.Generator | None:
+    if device is None or state is None:
+        return None
+    generator = torch.Generator(device)
+    generator.set_state(state.cpu())
+    return generator
