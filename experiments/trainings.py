@@ -1,7 +1,7 @@
 """Networks that are trained side by side.
 
-A `Stack` with what training a model takes beyond fitting an estimator: a rate of its own for the
-estimator in it, and weights averaged over the steps.
+A `StackedTraining` with what training a model takes beyond fitting an estimator: a rate of its own
+for the estimator in it, and weights averaged over the steps.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from mibounds.critics.compilers import triton_builds
-from mibounds.estimators.stacked_training import Stack, take_adam_step
+from mibounds.estimators.stacked_training import StackedTraining, take_adam_step
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 ESTIMATOR = "estimator."  # parameters of this name have their own rate
 
 
-class Training(Stack):
+class Training(StackedTraining):
     """Models side by side, and all that a step of their training reads or writes.
 
     Args:
-        learners: modules alike, as `Stack` takes them; parameters of a submodule ``estimator`` are
-            registered last.
+        learners: modules alike, as `StackedTraining` takes them; parameters of a submodule
+            ``estimator`` are registered last.
         rates: rate of each step.
         take: from what a step is given to the batches of all learners.
         betas: of Adam.

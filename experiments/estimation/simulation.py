@@ -26,7 +26,7 @@ from experiments.runner.base import Cell, Config
 from experiments.trainings import cycle
 from mibounds.conditionals.copulas import Copula
 from mibounds.estimators import ESTIMATORS, CLUBSample, DoE
-from mibounds.estimators.stacked_training import BLOCK, Stack
+from mibounds.estimators.stacked_training import BLOCK, StackedTraining
 from mibounds.tasks import CorrelatedGaussian, Mixing, SignedPower, Task, Transformed
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ class _Lane:
                 torch.manual_seed(cell.seed)
                 learners.append(_Learner(make_estimator(cell.mode, cell.method, config)).to(device))
         self.keys = tuple((cell.task, cell.seed) for cell in cells)
-        self.stack = Stack(learners, [config.lr] * (config.steps * len(config.levels)))
+        self.stack = StackedTraining(learners, [config.lr] * (config.steps * len(config.levels)))
         self.stream = torch.cuda.Stream() if torch.device(device).type == "cuda" else None
 
     def take_steps(self, drawn: _Drawn, graph: bool | None) -> Tensor:

@@ -14,7 +14,7 @@ from experiments import information_bottleneck as ib
 from experiments.states import read_state, write_state
 from experiments.trainings import Training, cycle
 from mibounds.estimators import cuda_graphs as recordings
-from mibounds.estimators.stacked_training import Stack
+from mibounds.estimators.stacked_training import StackedTraining
 
 pytest.importorskip("pooch")
 
@@ -235,7 +235,7 @@ def test_a_lower_bound_below_zero_pulls_no_more():
 
 def rehearse(stack, required):
     """What recording does on a GPU: a step that is taken back."""
-    with recordings._unchanged(list(stack.tensors().values()), ()):
+    with recordings.restored(list(stack.tensors().values()), ()):
         stack.step()
     return stack.step
 
@@ -244,7 +244,7 @@ def rehearse(stack, required):
 def test_interrupted_training_goes_on(device, digits, tmp_path, monkeypatch):
     monkeypatch.setattr(lanes, "EVERY", 2)
     if device == "cpu":
-        monkeypatch.setattr(Stack, "record", rehearse)
+        monkeypatch.setattr(StackedTraining, "record", rehearse)
     arrays = (digits.x, digits.y, digits.x_test, digits.y_test)
     digits = ib.Digits(*(each.to(device) for each in arrays), digits.origin)
     config = replace(CONFIG, checkpoints=str(tmp_path))

@@ -27,7 +27,7 @@ from experiments.ingredients import (
     settle,
     split_method,
 )
-from mibounds.estimators.cuda_graphs import _unchanged
+from mibounds.estimators.cuda_graphs import restored
 
 pytest.importorskip("pooch")
 
@@ -99,12 +99,12 @@ def test_recording_a_step_does_not_take_it(domains, monkeypatch):
 
     def record(step, state, generators):
         for _ in range(2):
-            with _unchanged(state, generators):
+            with restored(state, generators):
                 step()
         recorded.append(len(generators))
         return step
 
-    monkeypatch.setattr(courses, "record", record)
+    monkeypatch.setattr(courses, "record_cuda_graph", record)
     monkeypatch.setattr(courses, "_on_gpu", lambda device: True)
     c = course(domains)
     found = c.run()
@@ -112,7 +112,7 @@ def test_recording_a_step_does_not_take_it(domains, monkeypatch):
     assert c.captured
     same(values(plain), values(c))
     assert found == expected
-    monkeypatch.setattr(courses, "record", lambda *_: RuntimeError("waits"))
+    monkeypatch.setattr(courses, "record_cuda_graph", lambda *_: RuntimeError("waits"))
     c = course(domains)
     with pytest.warns(UserWarning, match="not recorded, which is slow: waits"):
         c.run()

@@ -1,8 +1,8 @@
-"""Record what runs over and over on a GPU, to replay it in one call.
+"""Record a step as a CUDA graph, to replay it in one call.
 
-For small networks the calls of operations cost more than the work in them. A CUDA graph replays a
-recorded sequence of them at once, always in the same memory: whatever changes from one replay to
-the next has to live in tensors that stay where they are.
+For small networks, launching the operations costs more than the work in them. A CUDA graph replays
+a recorded sequence of operations at once, always in the same memory: whatever changes from one
+replay to the next has to live in tensors that stay where they are.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ def record_cuda_graph(
     state: Sequence[Tensor],
     generators: Sequence[torch.Generator] = (),
 ) -> Callable[[], None] | RuntimeError:
-    """Record a step as a CUDA graph; recording it does not take the step.
+    """Record a step without taking it.
 
     Args:
-        step: what to record. Nothing in it may depend on a value that the CPU has to see.
-        state: every tensor that it writes and that outlives it, all on one GPU.
+        step: what to record. Nothing in it may depend on a value that the CPU has to read.
+        state: every tensor that the step writes and that outlives it, all on one GPU.
         generators: sources of its random numbers.
 
     Returns:
-        The replay; or why there can be none, as where a step waits for the GPU.
+        The replay; or the reason why there can be none, such as a step that waits for the GPU.
     """
     with torch.cuda.device(state[0].device):
-        # Libraries set themselves up in their first calls, which a graph must not contain, and
-        # autograd remembers streams: so the first steps go to a stream aside.
-        main, aside = torch.cuda.current_stream(), torch.cuda.Stream()
-        aside.wait_stream(main)
-        with torch.cuda.stream(aside):
-            with _unchanged(state, generators):
+        # Libraries initialise themselves in their first calls, which a graph must not contain, and
+        # autograd remembers streams: so the trial steps run on a stream of their own.
+        main, trial = torch.cuda.current_stream(), torch.cuda.Stream()
+        trial.wait_stream(main)
+        with torch.cuda.stream(trial):
+            with restored(state, generators):
                 step()
-            with _unchanged(state, generators):
-                waits = _waits(step)
-        main.wait_stream(aside)
-        if waits is not None:
-            return waits
+            with restored(state, generators):
+                reason = _find_wait(step)
+        main.wait_stream(trial)
+        if reason is not None:
+            return reason
         graph = torch.cuda.CUDAGraph()
         for generator in generators:
             graph.register_generator_state(generator)
@@ -52,21 +52,35 @@ def record_cuda_graph(
 
 
 @contextmanager
-def _own_workspace() -> Iterator[None]:
-    """Have a graph keep the scratch memory of its matrix products to itself.
+def restored(state: Sequence[Tensor], generators: Sequence[torch.Generator] = ()) -> Iterator[None]:
+    """Restore everything that a trial step writes.
 
-    Otherwise all graphs share that of the stream they are recorded on, and two of them that are
-    replayed at once write over each other's.
+    Args:
+        state: tensors that it writes.
+        generators: sources of its random numbers.
+
+    Example:
+        >>> x = torch.ones(2)
+        >>> with restored([x]):
+        ...     x.add_(1)
+        tensor([2., 2.])
+        >>> x
+        tensor([1., 1.])
     """
-    torch._C._cuda_clearCublasWorkspaces()
+    before = [value.clone() for value in state]
+    random = [generator.get_state() for generator in generators]
     try:
         yield
     finally:
-        torch._C._cuda_clearCublasWorkspaces()
+        with torch.no_grad():
+            for value, old in zip(state, before, strict=True):
+                value.copy_(old)
+        for generator, old in zip(generators, random, strict=True):
+            generator.set_state(old)
 
 
-def _waits(step: Callable[[], object]) -> RuntimeError | None:
-    """What in a step makes the CPU wait for the GPU, as some of torch's distributions do."""
+def _find_wait(step: Callable[[], object]) -> RuntimeError | None:
+    """Take a step, and find what in it makes the CPU wait, as some of torch's distributions do."""
     before = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch calls this mode a prototype
@@ -81,15 +95,14 @@ def _waits(step: Callable[[], object]) -> RuntimeError | None:
 
 
 @contextmanager
-def _unchanged(state: Sequence[Tensor], generators: Sequence[torch.Generator]) -> Iterator[None]:
-    """Put everything that a step writes back to what it was."""
-    before = [value.clone() for value in state]
-    seeds = [generator.get_state() for generator in generators]
+def _own_workspace() -> Iterator[None]:
+    """Give a graph scratch memory of its own for its matrix products.
+
+    Otherwise all graphs share that of the stream they were recorded on, and two of them that are
+    replayed at the same time overwrite each other's.
+    """
+    torch._C._cuda_clearCublasWorkspaces()
     try:
         yield
     finally:
-        with torch.no_grad():
-            for value, old in zip(state, before, strict=True):
-                value.copy_(old)
-        for generator, seed in zip(generators, seeds, strict=True):
-            generator.set_state(seed)
+        torch._C._cuda_clearCublasWorkspaces()

@@ -1,8 +1,8 @@
-"""Many estimators fitted at once: seeds, tasks or columns, side by side.
+"""Fit many estimators at once: seeds, tasks or columns, side by side.
 
 A small network keeps neither a core nor a GPU busy. Estimators of one architecture can share the
-calls of a step (`mibounds.estimators.stacked_training`) and stay independent: each draws its
-batches from its own generator, and the numbers are those of fitting one by one.
+overhead of a step (`mibounds.estimators.stacked_training`) and stay independent: each draws its own
+batches, and the numbers are those of fitting one by one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mibounds.conditionals import Bernoulli, Categorical
 from mibounds.critics import BilinearCritic, SeparableCritic
 from mibounds.estimators import CriticEstimator, Estimator
 from mibounds.estimators.fitting import fit
-from mibounds.estimators.stacked_training import Stack, cosine, draw_batches
+from mibounds.estimators.stacked_training import StackedTraining, cosine, draw_batches
 from mibounds.samples.checks import check_finite, check_pair, check_size
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["fit_many"]
 
-CACHE = 2**22  # bytes of one layer's values, over all estimators, beyond which a CPU gets slower
-WORTH = 8  # estimators at once on a CPU that are worth the overhead
+CACHE = 2**22  # bytes of one layer's values, over all estimators, above which a CPU slows down
+WORTH = 8  # estimators at once that are worth the overhead on a CPU
 
 
 def fit_many(
@@ -49,25 +49,25 @@ def fit_many(
 
     The numbers are those of ``fit(estimators[j], x, y, generator=generators[j])`` one by one, up to
     rounding. The estimators may differ in their parameters and statistics, and for `BA` in the
-    entropy, but not in type, sizes or settings. Those with nothing to learn are left as they are.
-    Should one of them explode, the others keep what they have learnt by then.
+    entropy, but not in type, sizes or settings. Estimators with nothing to learn are left as they
+    are. If one of them explodes, the others keep what they have learnt so far.
 
-    What it gains is the overhead of many small steps: most with small networks and batches. On a
-    CPU the default critic, which is busy with all pairs, gains little.
+    It saves the overhead of many small steps: most with small networks and batches. On a CPU it
+    saves little for the default critic, which is busy with all pairs.
 
     Args:
         estimators: what to fit, in place; they are in training mode meanwhile.
         x: samples that all estimators share, (n, x_dim), or those of each, (m, n, x_dim).
-        y: likewise, also of other kind than x; labels have shape (n,) or (m, n).
+        y: samples, shared or not, independently of x; labels have shape (n,) or (m, n).
         steps: number of batches.
-        batch_size: samples a batch, of each estimator.
-        lr: rate at the start, which falls to zero along a cosine.
+        batch_size: samples per batch, for each estimator.
+        lr: learning rate at the start, which falls to zero along a cosine.
         generators: source of each one's batches, fastest on the CPU wherever the samples are; if
             left out, torch's global one, of which each takes all its batches before the next.
-        graph: whether to record the step in a CUDA graph and replay it; if left out, wherever the
-            estimators are on a GPU and nothing in the step waits for it.
+        graph: whether to record the step as a CUDA graph; if left out, wherever the estimators are
+            on a GPU and nothing in the step waits for it.
         at_once: how many to fit at once, group after group; if left out, all of them on a GPU, and
-            no more than fit its cache on a CPU, if need be one by one with `fit`. Changes time and
+            on a CPU no more than fit its cache, if need be one by one with `fit`. Changes time and
             memory, not the numbers.
 
     Returns:
@@ -160,11 +160,11 @@ def _fit_together(
     graph: bool | None,
     first: int,
 ) -> Float[Tensor, "m k"]:
-    """Those of a group, from the first one of all; see `fit_many`."""
+    """A group of the estimators of `fit_many`, of which the first has the number ``first``."""
     n = x.shape[own[0]]
     rows = torch.arange(first, first + len(estimators), device=x.device)[:, None]
 
-    def take(i: Tensor) -> tuple[Tensor, ...]:
+    def gather(i: Tensor) -> tuple[Tensor, ...]:
         """The samples i of each estimator, (m, b, ...)."""
         return tuple(
             value[rows, i] if its_own else value.index_select(0, i.flatten()).unflatten(0, i.shape)
@@ -173,14 +173,14 @@ def _fit_together(
 
     history = [torch.empty(len(estimators), 0, dtype=next(estimators[0].parameters()).dtype)]
 
-    def look(losses: Tensor) -> None:
+    def keep_losses(losses: Tensor) -> None:
         step = 10 * sum(each.shape[1] for each in history)
         history.append(losses[:, ::10])
         _check_losses(history[-1], first, step)
 
-    stack = Stack([_Learner(each) for each in estimators], cosine(steps, lr), take)
+    training = StackedTraining([_Learner(e) for e in estimators], cosine(steps, lr), gather)
     batches = draw_batches(n, batch_size, steps, generators, x.device)
-    stack.fit(((block,) for block in batches), graph, look)
+    training.fit(((block,) for block in batches), graph, keep_losses)
     return torch.cat(history, 1)
 
 
@@ -197,7 +197,7 @@ class _Learner(nn.Module):
 
 
 def _check_losses(losses: Float[Tensor, "m k"], first: int, step: int) -> None:
-    """Refuse losses that are not finite, those every 10 steps from a step on."""
+    """Check that the losses of every tenth step, from a step on, are finite."""
     bad = (~losses.isfinite()).nonzero().tolist()
     if bad:
         j, k = min(bad, key=lambda where: where[1])
@@ -209,7 +209,7 @@ def _check_losses(losses: Float[Tensor, "m k"], first: int, step: int) -> None:
 
 
 def _group_size(estimator: Estimator, batch_size: int) -> int:
-    """How many estimators to fit at once: on a CPU, those whose values stay in its cache."""
+    """How many estimators to fit at once: on a CPU, no more than fit its cache."""
     parameters = [p for p in estimator.parameters() if p.requires_grad]
     if parameters[0].is_cuda:
         return sys.maxsize
@@ -225,18 +225,20 @@ def _group_size(estimator: Estimator, batch_size: int) -> int:
 # --- checks --------------------------------------------------------------------------------------
 
 
-FACTS = {"bound", "condition", "entropy"}  # settings that concern the value, not the learning
+# What concerns the value and not the learning: the declared facts, and the entropy that `BA`'s
+# depend on.
+FACTS = {*Estimator.__annotations__, "entropy"}
 
 
 def _check_alike(estimators: Sequence[Estimator]) -> None:
-    """Check that estimators differ in the values of their parameters and buffers alone."""
+    """Check that estimators differ only in facts and in the values of parameters and buffers."""
     owner: dict[int, int] = {}
     first = _describe(estimators[0])
     for j, estimator in enumerate(estimators):
         for name, parameter in estimator.named_parameters():
             if parameter.requires_grad and owner.setdefault(id(parameter), j) != j:
                 raise ValueError(
-                    f"Expected independent estimators but got one {name} in both estimator "
+                    f"Expected independent estimators but got the same {name} in estimators "
                     f"{owner[id(parameter)]} and {j}; make copies with copy.deepcopy."
                 )
         other = _describe(estimator)
@@ -246,12 +248,12 @@ def _check_alike(estimators: Sequence[Estimator]) -> None:
                 a, b = (v.__name__ if isinstance(v, type) else repr(v) for v in (a, b))
                 raise ValueError(
                     f"Expected estimators of one architecture but got {name} {a} "
-                    f"in estimator 0 and {b} in estimator {j}; fit those apart."
+                    f"in estimator 0 and {b} in estimator {j}; fit those separately."
                 )
 
 
 def _describe(estimator: Estimator) -> dict[str, object]:
-    """All that may not differ between estimators: types, settings, and kinds of tensors."""
+    """All that must not differ between estimators: types, settings, and kinds of tensors."""
     facts: dict[str, object] = {}
     internal = {*vars(nn.Module()), "_compiled_call_impl"}
     for name, module in estimator.named_modules():
@@ -267,7 +269,7 @@ def _describe(estimator: Estimator) -> dict[str, object]:
 
 
 def _same(a: object, b: object) -> bool:
-    """Whether two settings are equal, whatever they are."""
+    """Whether two settings are equal, whatever their types."""
     if a is b:
         return True
     if type(a) is not type(b):
@@ -310,7 +312,7 @@ def _check_data(estimator: Estimator, x: Tensor, y: Tensor, m: int) -> tuple[int
             raise ValueError(
                 f"Expected {name} of shape (n, ...) to share, or (m, n, ...) with a data set for "
                 f"each of m = {m} estimators, but got {tuple(value.shape)}; "
-                f"pass {name}[0] to share that, or as many estimators as data sets."
+                f"pass {name}[0] to share it, or as many estimators as data sets."
             )
     first_x, first_y = x[0] if own_x else x, y[0] if own_y else y
     check_pair(first_x, first_y)

@@ -1,4 +1,4 @@
-"""Fit what learns from samples: an estimator's conditional or critic."""
+"""Fit an estimator's conditional or critic to samples."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 __all__ = ["fit"]
 
-EVERY = 25  # steps between two looks at held-out samples
-AVERAGE = 0.98  # weight of the past in the averaged parameters that are looked at
+CHECK_EVERY = 25  # steps between two evaluations on held-out samples
+AVERAGE = 0.98  # weight of the past in the averaged parameters that are evaluated
 
 
 @runtime_checkable
 class Learner(Protocol):
-    """What can be fitted: a module with a loss to minimise."""
+    """A module with a loss to minimise."""
 
     training: bool
 
@@ -32,7 +32,7 @@ class Learner(Protocol):
     def train(self, mode: bool = True) -> object: ...
 
 
-@torch.enable_grad()  # also where the caller, about to evaluate something, has turned it off
+@torch.enable_grad()  # even if the caller, about to evaluate something, has turned it off
 def fit(
     estimator: Learner,
     x: Shaped[Tensor, "n *x"],
@@ -50,27 +50,28 @@ def fit(
 ) -> list[float]:
     """Fit an estimator's conditional or critic by Adam on random batches.
 
-    The rate falls to zero along a cosine. Evaluate the fitted estimator on *other* samples than
-    these. An estimator with nothing to learn is left as it is.
+    The learning rate falls to zero along a cosine. Evaluate the fitted estimator on *other* samples
+    than these. An estimator with nothing to learn is left as it is.
 
-    With held-out samples the fit stops early: every 25 steps the learning loss of the averaged
-    parameters on them is looked at, and those with the lowest are what remains.
+    With held-out samples the fit stops early: every 25 steps it evaluates the learning loss of the
+    averaged parameters on them, and in the end it keeps the parameters with the lowest.
 
     Args:
         estimator: what to fit, in place; it is in training mode meanwhile.
         x: samples.
         y: samples.
         steps: number of batches.
-        batch_size: samples a batch.
-        lr: rate at the start.
+        batch_size: samples per batch.
+        lr: learning rate at the start.
         generator: source of the batches; torch's global one if left out.
-        on_step: called after each step with its number and the loss (which costs a look at the
-            value in every step).
+        on_step: called after each step with its number and the loss; reading the loss in every
+            step makes a GPU wait.
         held_out: further samples x and y, which decide when to stop.
-        patience: steps without a lower loss on them after which to stop.
-        to_beat: loss on them without which the fit is worth nothing; half the patience must do
-            to get below it.
-        on_check: called after each look with the step, the loss of its batch and that held out.
+        patience: steps without a lower held-out loss after which to stop.
+        to_beat: held-out loss above which the fit is worth nothing; it has half the patience to
+            get below it.
+        on_check: called after each evaluation on the held-out samples with the number of the step,
+            the loss of its batch and the held-out loss.
 
     Returns:
         The learning loss every 10 steps.
@@ -98,7 +99,7 @@ def fit(
     training = estimator.training
     estimator.train()
     history: list[float] = []
-    watch = None if held_out is None else _Watch(estimator, parameters, held_out)
+    best = None if held_out is None else _BestAverage(estimator, parameters, held_out)
     where = generator.device if generator is not None else x.device
     try:
         for step in range(steps):
@@ -120,29 +121,29 @@ def fit(
                     history.append(value)
                 if on_step is not None:
                     on_step(step, value)
-            if watch is not None:
-                watch.average(step)
-                if (step + 1) % EVERY == 0 or step == steps - 1:
-                    outside = watch.look(step)
+            if best is not None:
+                best.average(step)
+                if (step + 1) % CHECK_EVERY == 0 or step == steps - 1:
+                    held_out_loss = best.check(step)
                     if on_check is not None:
-                        on_check(step, loss.item(), outside)
-                    if step - watch.step >= patience:
+                        on_check(step, loss.item(), held_out_loss)
+                    if step - best.step >= patience:
                         break
-                    if watch.loss >= to_beat and step >= patience // 2:
+                    if best.loss >= to_beat and step >= patience // 2:
                         break
-        if watch is not None:
-            watch.restore()
+        if best is not None:
+            best.restore()
     finally:
         estimator.train(training)
     return history
 
 
-class _Watch:
-    """The averaged parameters of a learner, and the best of them by the loss on held-out samples.
+class _BestAverage:
+    """The averaged parameters of a learner, and those with the lowest loss on held-out samples.
 
     Args:
         learner: what is being fitted.
-        parameters: those of its parameters that are learnt.
+        parameters: its learnt parameters.
         held_out: samples x and y.
     """
 
@@ -160,13 +161,13 @@ class _Watch:
 
     @torch.no_grad()
     def average(self, step: int) -> None:
-        """Take the parameters after a step into their average."""
+        """Update the average with the parameters after a step."""
         weight = 1 - min(AVERAGE, (1 + step) / (10 + step))
         for average, p in zip(self.averages, self.parameters, strict=True):
             average.lerp_(p.detach(), weight)
 
-    def look(self, step: int) -> float:
-        """The loss of the averages on the held-out samples; remembers the best."""
+    def check(self, step: int) -> float:
+        """The loss of the averages on the held-out samples; keeps the best."""
         current = self._exchange(self.averages)
         self.learner.train(False)
         with torch.no_grad():
@@ -181,7 +182,7 @@ class _Watch:
 
     @torch.no_grad()
     def restore(self) -> None:
-        """Give the learner the best parameters seen, and the statistics of that moment."""
+        """Give the learner the best averages, and the statistics of that step."""
         if self.best is not None:
             self._exchange(self.best)
             for buffer, value in zip(self.learner.buffers(), self.kept, strict=True):
