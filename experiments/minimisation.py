@@ -231,7 +231,7 @@ def penalty_step(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PenaltyWarning)  # lower bounds are here to be seen to fail
         estimator = ESTIMATORS[method](dim, dim)
-        penalty = MIPenalty(estimator, inner_steps=inner_steps, watch_every=0, seed=seed)
+        penalty = MIPenalty(estimator, inner_steps=inner_steps, check_every=0, seed=seed)
     penalty.to(encoder.angle.device)
     optimizer = torch.optim.Adam(encoder.parameters(), lr=rate)
 

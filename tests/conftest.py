@@ -22,7 +22,7 @@ with jaxtyping.install_import_hook("mibounds", "beartype.beartype"):
     import mibounds
 
     for module in pkgutil.walk_packages(mibounds.__path__, "mibounds."):
-        if not module.name.endswith(("__main__", "triton_kernels", "uncompiled")):
+        if not module.name.endswith(("__main__", "triton_kernels")):
             importlib.import_module(module.name)
 typing.TYPE_CHECKING = False
 

@@ -1,6 +1,6 @@
-"""Run by torchrun: a penalty in a DistributedDataParallel loop, against one process with all of it.
+"""Run by torchrun: a penalty in a DistributedDataParallel loop, against one process with all rows.
 
-Every process starts with another q of its own, which has to make no difference.
+Every process starts with a different q, which must make no difference.
 """
 
 import sys
@@ -8,9 +8,10 @@ import warnings
 
 import torch
 
-# Before there is a group, or it is held for ever and the exit may abort (pytorch issue 190489).
+# Imported before there is a group: else it holds the group and the exit may abort (pytorch 190489).
 import torch._dynamo
 import torch.distributed as dist
+from penalties import KINDS
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -48,7 +49,7 @@ def train(net, penalty, rows, group):
 
 
 def compare(name, rank):
-    """The largest difference; what holds the group is gone on return, before the group is."""
+    """The largest difference; on return nothing holds the group any more, so that it can end."""
     one, alone = make(name, seed=0)
     want = train(one, alone, slice(None), None)
     net, penalty = make(name, seed=rank)
@@ -65,7 +66,7 @@ def main():
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     warnings.simplefilter("ignore", mb.PenaltyWarning)
-    worst = max(compare(name, rank) for name in mb.ESTIMATORS)
+    worst = max(compare(name, rank) for name in KINDS)
     if rank == 0:
         print(f"worst difference {worst:.1e}")
     dist.destroy_process_group()

@@ -170,8 +170,8 @@ def _faults(
         advice.append(
             Advice(
                 "not-finite",
-                f"There is NaN or infinity in {' and '.join(bad)}: q is not fitted to such a batch, "
-                "and the value is not finite.",
+                f"There is NaN or infinity in {' and '.join(bad)}: q is not fitted to such a "
+                "batch, and the value is not finite.",
                 "Find the first layer that produces them; lower the learning rate of the encoder.",
             )
         )

@@ -214,7 +214,8 @@ class MIPenalty(nn.Module):
             The penalty in nats, to be added to a loss.
         """
         if torch.compiler.is_compiling():  # the fit cannot be part of a compiled graph
-            return torch.compiler.disable(self._penalise)(x, y, mask, group)
+            eager: Any = torch.compiler.disable(self._penalise)
+            return eager(x, y, mask, group)
         return self._penalise(x, y, mask, group)
 
     def _penalise(

@@ -1,4 +1,4 @@
-"""Whole calls of a penalty, recorded as CUDA graphs: many small operations at the cost of one launch.
+"""Whole calls of a penalty as CUDA graphs: many small operations at the cost of one launch.
 
 The gradient of the bound with respect to x and y is recorded too. It is known at once, since the
 loss that the bound becomes part of only multiplies it by a number.
@@ -149,9 +149,7 @@ class RecordedCall:
         self.replay = replay
         return None
 
-    def __call__(
-        self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]
-    ) -> Float[Tensor, ""]:
+    def __call__(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, ""]:
         """Fit q to the samples, and give the bound."""
         with torch.no_grad():
             put_back(self.statistics)  # a call that is not recorded may have come between

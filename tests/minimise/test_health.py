@@ -1,0 +1,204 @@
+"""Health checks: each fault is found, and is not found where there is none."""
+
+import math
+import warnings
+
+import pytest
+import torch
+from penalties import S, Z, features, make, samples
+from torch.distributions import Independent, Normal
+
+import mibounds as mb
+
+
+def test_audit_sees_what_a_gaussian_q_does_not():
+    g = torch.Generator().manual_seed(0)
+    z = torch.randn(600, 2, generator=g)
+    s = z.square().sum(1, keepdim=True) + 0.3 * torch.randn(600, 1, generator=g)
+    penalty = mb.MIPenalty(mb.CLUB(2, 1, ()), lr=0.01, check_every=0)  # a linear q
+    for _ in range(30):
+        penalty(z, s)
+    assert penalty.bound(z, s) < 0.1
+    result = penalty.audit(z.requires_grad_(), s, budget="fast")
+    assert isinstance(result, mb.Estimate)
+    assert result.interval[0] > 0.5
+
+
+def test_audit_of_labels_and_sequences():
+    z = torch.randn(10, 40, 2)
+    labels = (z[..., 0] > 0).long() + 2 * (z[..., 1] > 0).long()
+    penalty = mb.MIPenalty(mb.CLUB(conditional=mb.Categorical(2, 4)))
+    mask = torch.rand(10, 40) < 0.9
+    result = penalty.audit(z, labels, mask=mask, budget="fast")
+    assert result.config["y_kinds"] == ["discrete"]
+    assert result.n == mask.sum()
+    assert 0.9 < result.nats < 1.6  # log 4
+
+
+def test_a_healthy_penalty_has_nothing_to_report():
+    penalty = make(check_every=10, lr=0.02)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for seed in range(40):
+            penalty(*features(seed, 256))
+    report = penalty.report()
+    assert report.calls == 39
+    assert report.warnings == ()
+    assert report.value > 0
+    assert report.gain > 0.1
+    assert report.at_limit == 0
+    assert report.spread == pytest.approx((1, math.sqrt(1.25)), rel=0.1)
+    assert "no faults" in str(report)
+    assert "bound" in str(report)
+    assert str(make().report()) == "after 0 calls: not checked yet; no faults"
+
+
+def codes(penalty):
+    return [advice.code for advice in penalty.report().warnings]
+
+
+def test_samples_without_a_gradient_are_reported_once():
+    penalty = make(check_every=1, lr=0.02)
+    z, s = samples(0, 256)
+    with pytest.warns(mb.PenaltyWarning, match="no-gradient: Neither x nor y"):
+        penalty(z, s)
+    penalty(z, s)  # not again
+    assert "no-gradient" in codes(penalty)
+    with torch.no_grad():
+        penalty(z, s)  # asked for
+    assert "no-gradient" not in codes(penalty)
+    penalty(*features(0, 256))
+    assert "no-gradient" not in codes(penalty)
+
+
+def test_labels_as_numbers_are_reported():
+    g = torch.Generator().manual_seed(0)
+    z = torch.randn(200, 3, generator=g)
+    labels = (z[:, :1] > 0).float()
+    penalty = mb.MIPenalty(mb.CLUB(3, 1, 8))
+    assert "labels-as-numbers" in [w.code for w in penalty.report(z, labels).warnings]
+    few = penalty.report(z, z[:, :1].round(decimals=1))  # rounded measurements are no labels
+    assert "labels-as-numbers" not in [w.code for w in few.warnings]
+    as_bits = mb.MIPenalty(mb.CLUB(conditional=mb.Bernoulli(3, 1, 8)))
+    assert "labels-as-numbers" not in [w.code for w in as_bits.report(z, labels).warnings]
+
+
+def test_q_worse_than_the_marginal_is_reported_once():
+    penalty = make(check_every=1, inner_steps=1, lr=1e-9)
+    penalty(*features(0, 256))
+    with torch.no_grad():
+        penalty.estimator.conditional.net.offset[0] += 5  # a q that is certain of the wrong thing
+    with pytest.warns(mb.PenaltyWarning, match="predicts a new batch worse than the marginal of y"):
+        penalty(*features(1, 256))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        penalty(*features(2, 256))  # the same fault is not reported again
+    assert codes(penalty) == ["q-worse-than-marginal"]
+    assert "Raise inner_steps" in str(penalty.report())
+
+
+def test_labels_have_a_marginal_too():
+    z = torch.randn(300, Z)
+    labels = (z[:, 0] > 0).long()
+    for conditional, y in (
+        (mb.Categorical(Z, 2), labels),
+        (mb.Bernoulli(Z, 2), torch.stack([labels, 1 - labels], 1)),
+    ):
+        penalty = mb.MIPenalty(mb.CLUB(conditional=conditional), lr=0.02, check_every=0)
+        for _ in range(20):
+            penalty(z, y)
+        report = penalty.report(z, y)
+        assert report.gain > 0.3
+        assert report.at_limit is None
+        with torch.no_grad():
+            conditional.net.layers[-1].weight.neg_().mul_(3)
+        assert penalty.report(z, y).warnings[0].code == "q-worse-than-marginal"
+
+
+def test_a_value_below_zero_beyond_noise_is_reported():
+    penalty = make(check_every=0)
+    penalty(*samples(0))
+    penalty.values[:] = -0.5 + 0.01 * torch.randn(100)
+    report = penalty.report(*samples(1))
+    assert "below-zero" in [advice.code for advice in report.warnings]
+    penalty.values[:] = -0.5 + 10 * torch.linspace(-1, 1, 100)  # within the noise
+    assert "below-zero" not in [a.code for a in penalty.report(*samples(1)).warnings]
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_a_log_variance_at_its_limit_is_reported(published):
+    kind = mb.AsPublishedGaussian if published else mb.Gaussian
+    penalty = mb.MIPenalty(mb.CLUB(conditional=kind(Z, S)), check_every=0)
+    penalty(*samples(0))
+    assert penalty.report(*samples(0)).at_limit == 0
+    q = penalty.estimator.conditional
+    with torch.no_grad():
+        if published:
+            q.net_log_variance.offset.fill_(9.0)
+        else:
+            q.net.offset[S:] = 100.0
+    assert penalty.report(*samples(0)).at_limit == 1
+    assert "log-variance-limit" in codes(penalty)
+
+
+def test_collapsed_features_are_reported():
+    penalty = make(check_every=0)
+    z, s = samples(0)
+    penalty.report(z, s)
+    assert codes(penalty) == []
+    assert "collapsed" in [a.code for a in penalty.report(1e-4 * z, s).warnings]
+    constant = make(check_every=0)
+    report = constant.report(5 + 1e-6 * z, s)
+    (advice,) = [a for a in report.warnings if a.code == "collapsed"]
+    assert advice.message.startswith("Hardly any variation is left in x:")
+
+
+def test_features_that_run_away_are_reported():
+    penalty = make(check_every=0)
+    z, s = samples(0)
+    penalty.report(z, s)
+    assert "growing" not in [a.code for a in penalty.report(3 * z, s).warnings]
+    (advice,) = [a for a in penalty.report(9 * z, s).warnings if a.code == "growing"]
+    assert advice.message.startswith("x spreads 9 times as far")
+    (advice,) = [a for a in penalty.report(z, 6 * s).warnings if a.code == "growing"]
+    assert advice.message.startswith("y spreads 6 times as far")
+
+
+def test_a_known_conditional_survives_a_bad_batch():
+    def known(x):
+        return Independent(Normal(x, 1.0, validate_args=False), 1, validate_args=False)
+
+    penalty = mb.MIPenalty(mb.CLUB(conditional=known))
+    x, y = torch.randn(16, 3), torch.randn(16, 3, requires_grad=True)
+    x[2, 1] = math.nan
+    with pytest.warns(mb.PenaltyWarning, match="not-finite"):
+        assert penalty(x, y).isnan()
+
+
+def test_samples_that_are_not_finite_are_reported():
+    penalty = make(check_every=1)
+    z, s = samples(0)
+    z[0, 0] = math.nan
+    with pytest.warns(mb.PenaltyWarning, match="There is NaN or infinity in x:"):
+        penalty(z.requires_grad_(), s)
+    assert codes(penalty) == ["not-finite"]
+
+
+@pytest.mark.parametrize("name", ["club", "nwj", "doe"])  # upper, lower, neither
+def test_a_bound_on_the_wrong_side_is_reported_at_once(name):
+    estimator = mb.ESTIMATORS[name](Z, S)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        penalty = mb.MIPenalty(estimator, check_every=1)
+        penalty(*samples(0))  # and not again
+    assert ("wrong-side" in codes(penalty)) == (estimator.side != "upper")
+    said = [str(w.message) for w in caught if "wrong-side" in str(w.message)]
+    assert len(said) == (estimator.side != "upper")
+    for text in said:
+        assert "take an upper bound" in text
+
+
+def test_a_flow_has_no_limit():
+    penalty = mb.MIPenalty(mb.CLUBSample(conditional=mb.Flow(Z, S, 8)), inner_steps=1)
+    penalty(*samples(0))
+    assert penalty.report(*samples(0)).at_limit is None
