@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, make_dataclass
 from typing import Any
 
 from experiments import EXPERIMENTS, Failed, Options, reproduce
-from experiments.data.commands import DATA_COMMANDS
 from mibounds.cli.commands import Command, Failure
 from mibounds.cli.program import run
 from mibounds.cli.terminal import progress_bar, remark, say, say_table
@@ -33,14 +32,14 @@ class ListCommand(Command):
 
 
 class ExperimentCommand(Command):
-    """Run an experiment; a subclass for each has its Config and the options as fields."""
+    """Run an experiment; each has a subclass with its Config and the options as fields."""
 
     name: str
     config: Any
     options: Any
 
     def run(self) -> None:
-        """Compute what is missing, write the results, print the table."""
+        """Compute the missing cells, write the results, print the tables."""
         experiment = EXPERIMENTS[self.name]
         with progress_bar(self.name, period=1e6) as progress:
             try:
@@ -57,11 +56,18 @@ class DataCommand(Command):
 
     def run(self) -> None:
         """Print one data set per line."""
-        DATA_COMMANDS["list"]().run()
+        data_commands()["list"]().run()
+
+
+def data_commands() -> dict[str, type[Command]]:
+    """The commands that may follow ``data``."""
+    from experiments.data.commands import DATA_COMMANDS  # needs tyro
+
+    return DATA_COMMANDS
 
 
 def experiment_commands() -> dict[str, type[Command]]:
-    """A command for each experiment, whose flags are the fields of its Config and the options."""
+    """One command per experiment; its flags are the fields of its Config and the options."""
     import tyro
 
     flat = tyro.conf.OmitArgPrefixes
@@ -81,7 +87,7 @@ def experiment_commands() -> dict[str, type[Command]]:
 
 
 def choose(argv: Sequence[str]) -> tuple[str, Mapping[str, type[Command]], list[str]]:
-    """What the user typed, the commands that may follow, and the arguments left.
+    """The words typed so far, the commands that may follow, and the remaining arguments.
 
     Example:
         >>> choose(["data", "get", "mnist"])[0]
@@ -89,7 +95,7 @@ def choose(argv: Sequence[str]) -> tuple[str, Mapping[str, type[Command]], list[
     """
     arguments = list(argv) or ["list"]
     if arguments[0] == "data" and arguments[1:]:
-        return f"{PROG} data", DATA_COMMANDS, arguments[1:]
+        return f"{PROG} data", data_commands(), arguments[1:]
     return PROG, {"list": ListCommand, "data": DataCommand, **experiment_commands()}, arguments
 
 
@@ -102,6 +108,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
+    try:
+        import tyro  # noqa: F401
+    except ImportError:
+        remark("error: the experiments need tyro; install it with: pip install -e '.[experiments]'")
+        return 1
     return run(*choose(sys.argv[1:] if argv is None else argv))
 
 

@@ -88,7 +88,7 @@ class EstimationSpeed(Experiment[SpeedConfig]):
     costs = "3 repetitions: a quarter of an hour of the whole machine"
     quick: ClassVar[Mapping[str, Any]] = {"seeds": 1, "sizes": (32, 64), "budget": 0.01}
     notes = NOTES
-    alone = True
+    serial = True
 
     def cells(self, config: SpeedConfig) -> list[Cell]:
         """Every estimator of a mode."""

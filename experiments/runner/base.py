@@ -1,10 +1,10 @@
-"""What an experiment is: cells to compute, rows that they give, and a picture of them.
+"""What an experiment is: cells to compute, the rows that they give, tables and figures of them.
 
-    Config -> cells (mode, task, method, seed) -> rows -> summary, table, figures
+    Config -> cells (mode, task, method, seed) -> rows -> summary, tables, figures
 
-One frozen dataclass is the paper's defaults, the flags of the command line and the record beside
+One frozen dataclass holds the paper's defaults, the flags of the command line and the record beside
 the numbers. The fields of `Config` itself select cells, so that ``--seeds 20`` after ``--seeds 10``
-computes ten more; those that a subclass adds are settings, on which the numbers depend.
+computes ten more. The fields that a subclass adds are settings: the numbers depend on them.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Config:
 
     Attributes:
         mode: as-published with the errors of the authors' code, correct by the equations, recipe
-            with additions beyond the paper, where there is one; both for all of them.
+            with additions beyond the paper, where there are any; both for all of them.
         tasks: some of the tasks; all if left out.
         methods: some of the methods; all if left out.
-        seeds: number of seeds, which are 0, 1, 2, ...
+        seeds: number of seeds, counted from 0.
         device: cpu, cuda, or auto for a GPU where there is one.
-        checkpoints: folder for the states of long cells in flight, which go on from there; beside
-            the results if left out, and gone when they are finished.
+        checkpoints: folder for the states from which long cells resume; beside the results if left
+            out. They are removed when all cells are finished.
 
     Example:
         >>> Config(seeds=3).settings_of(Cell("correct", "gaussian", "club", 0))
@@ -54,14 +54,14 @@ class Config:
     checkpoints: str = ""
 
     def settings_of(self, cell: Cell) -> dict[str, Any]:
-        """All on which the numbers of a cell depend, in types that JSON knows."""
+        """Everything that the numbers of a cell depend on, in the types of JSON."""
         chosen = {f.name for f in dataclasses.fields(Config)}
         own = [f.name for f in dataclasses.fields(self) if f.name not in chosen]
         return json.loads(json.dumps({name: getattr(self, name) for name in own}))
 
 
 def digest(settings: Mapping[str, Any]) -> str:
-    """A short name for settings, the same for equal ones.
+    """A short name for settings: equal settings have the same one.
 
     Example:
         >>> digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1})
@@ -73,13 +73,13 @@ def digest(settings: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Cell:
-    """The smallest thing that is computed, kept and skipped.
+    """The smallest unit that is computed, kept and skipped.
 
     Args:
         mode: "as-published", "correct" or "recipe".
-        task: what it is computed on; the tasks of its rows may be finer (levels of it).
+        task: what it is computed on; the tasks of its rows may be levels of it.
         method: name in the registry.
-        seed: of all that is random in it.
+        seed: seeds everything random in it.
 
     Example:
         >>> Cell("correct", "gaussian", "club", 3).name
@@ -93,19 +93,19 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Fit for a file."""
+        """A name for its file."""
         return f"{self.mode}_{self.task}_{self.method}_{self.seed}"
 
 
 @dataclass(frozen=True)
 class Record:
-    """A finished cell: its rows, and all that one needs to make them again.
+    """A finished cell: its rows, and what is needed to compute them again.
 
     Args:
-        cell: which.
+        cell: which one.
         config: the settings.
-        rows: what it gave.
-        seconds: time that it took; its share, where several cells were computed at once.
+        rows: its results.
+        seconds: time that it took; its share if several cells were computed at once.
         command: the command that computed it.
         versions: of the packages that the numbers depend on, and the device.
 
@@ -124,12 +124,12 @@ class Record:
     versions: dict[str, str]
 
     def to_json(self) -> str:
-        """One line; what is no finite number becomes null."""
+        """One line of JSON; numbers that are not finite become null."""
         return json.dumps(_finite(dataclasses.asdict(self)), allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> Record:
-        """The record of such a line; a ValueError if it is none."""
+        """The record that `to_json` wrote; a ValueError if it wrote another line."""
         value = json.loads(text)
         try:
             value["cell"] = Cell(**value["cell"])
@@ -169,12 +169,12 @@ class Experiment(ABC, Generic[C]):
 
     Attributes:
         config: class of the Config; its defaults are the paper's.
-        makes: what comes out of it, for the list of experiments.
-        costs: what it takes, likewise.
+        makes: what it produces, for the list of experiments.
+        costs: the time and the data that it needs, for the same list.
         quick: fields of the Config for a run of seconds.
         paper: published numbers by task, method and metric.
         notes: Markdown below the tables: what differs from the paper, and why.
-        alone: whether cells are computed one after the other, as where time is measured.
+        serial: whether cells are computed one after the other because time is measured.
     """
 
     config: type[C]
@@ -183,36 +183,36 @@ class Experiment(ABC, Generic[C]):
     quick: ClassVar[Mapping[str, Any]]
     paper: ClassVar[Paper] = {}
     notes: ClassVar[str] = ""
-    alone: ClassVar[bool] = False
+    serial: ClassVar[bool] = False
 
     @abstractmethod
     def cells(self, config: C) -> list[Cell]:
         """All cells of all modes, tasks and methods, seeds 0 ... config.seeds - 1.
 
-        The runner leaves out those that the other fields of `Config` do not select.
+        The runner leaves out the cells that the other fields of `Config` do not select.
         """
 
     @abstractmethod
     def run(self, config: C, cells: Sequence[Cell]) -> list[list[CellRow]]:
         """Compute the cells of one group.
 
-        Runs in a process of its own, perhaps on another machine: it may depend on its arguments
-        alone, and seeds all that is random by ``cell.seed``.
+        Runs in its own process, perhaps on another machine: it depends only on its arguments, and
+        seeds everything random by ``cell.seed``.
 
         Returns:
-            The rows of each cell, each with task, metric and value at least.
+            The rows of each cell, each with at least task, metric and value.
         """
 
     def groups(self, config: C, cells: Sequence[Cell]) -> list[list[Cell]]:
-        """Which cells to compute at once, as far as the numbers do not depend on it."""
+        """Which cells to compute together; the numbers may not depend on it."""
         return [[cell] for cell in cells]
 
     def tables(self, config: C, records: Sequence[Record]) -> str:
-        """Further tables in Markdown, from what is finished."""
+        """More tables in Markdown, from the finished cells."""
         return ""
 
     @abstractmethod
     def draw(
         self, config: C, records: Sequence[Record], summary: Sequence[Summary]
     ) -> dict[str, Figure]:
-        """Figures by name, from what is finished."""
+        """Figures by name, from the finished cells."""

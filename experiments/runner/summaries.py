@@ -1,4 +1,4 @@
-"""From rows to the numbers that are shown: mean and spread over seeds, beside the paper's."""
+"""From rows to the numbers in the tables: mean and spread over seeds, and the paper's value."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CellRow = dict[str, Any]  # at least task, metric and value
 Paper = Mapping[tuple[str, str, str], float]  # by task, method and metric
 
 METRICS = ("mse", "bias", "variance", "error", "accuracy", "accuracy_as_trained", "seconds")
-ORACLE = "_oracle"  # ending of a metric that was picked with test or target labels
+ORACLE = "_oracle"  # ends the name of a metric that was chosen by test or target labels
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,10 @@ class Summary:
         mode: "as-published", "correct" or "recipe".
         task: name of the task, such as "gaussian-2".
         method: name in the registry.
-        metric: one of `METRICS`, with "_oracle" appended where labels of the test picked it.
+        metric: one of `METRICS`; ends in "_oracle" if the labels of the test chose it.
         mean: over the seeds; None if some seed gave no finite number.
-        sd: sample standard deviation over the seeds; None for a single one.
-        seeds: how many.
+        sd: sample standard deviation over the seeds; None for a single seed.
+        seeds: number of them.
         paper: the published number, if there is one.
 
     Example:
@@ -45,7 +45,7 @@ class Summary:
 
     @property
     def text(self) -> str:
-        """Mean, spread, and in brackets the paper's."""
+        """Mean, spread, and the paper's value in brackets."""
         if self.mean is None:
             measured = "not finite"
         else:
@@ -62,8 +62,8 @@ def summarise(
     """Summarise rows over seeds.
 
     Args:
-        values: mode, method, seed and rows of each cell; rows of other metrics than `METRICS`
-            (curves, say) are left out.
+        values: mode, method, seed and rows of each cell; only the metrics in `METRICS` count,
+            not curves, for example.
         paper: published numbers.
 
     Returns:
@@ -102,7 +102,7 @@ def tabulate(summary: Sequence[Summary]) -> str:
         summary: what to show.
 
     Returns:
-        Methods down, tasks across; "mean ± spread over seeds (paper)".
+        One row per method, one column per task; "mean ± spread over seeds (paper)".
 
     Example:
         >>> print(tabulate([Summary("correct", "cubic-2", "club", "mse", 0.5, None, 1, 2.22)]))
@@ -116,11 +116,12 @@ def tabulate(summary: Sequence[Summary]) -> str:
     for each in summary:
         family = re.sub(r"-\d+(\.\d+)?$", "", each.task)
         groups.setdefault((each.mode, each.metric, family), []).append(each)
-    # Tasks that are no levels of a family stand in one table.
+    # Tasks that are not levels of a family share one table.
     merged: dict[tuple[str, str, str], list[Summary]] = {}
     for (mode, metric, family), members in groups.items():
-        alone = all(each.task == family for each in members)
-        merged.setdefault((mode, metric, "" if alone else family), []).extend(members)
+        without_levels = all(each.task == family for each in members)
+        key = mode, metric, "" if without_levels else family
+        merged.setdefault(key, []).extend(members)
     modes = list(dict.fromkeys(each.mode for each in summary))
 
     def place(key: tuple[str, str, str]) -> tuple[int, int]:

@@ -1,7 +1,7 @@
-"""Where cells are computed: on the cores of this machine, or on a cluster that is up already.
+"""Where cells are computed: on the cores of this machine, or on a cluster that is running.
 
-Through joblib, whose backends do the rest. What computes a group of cells sends its rows back and
-writes nothing, so that it needs no disk in common with the process that asked.
+joblib's backends distribute them. A worker sends its rows back and writes nothing, so that it needs
+no shared disk.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from experiments.runner.summaries import CellRow
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a group of cells.
+    """The result of a group of cells.
 
     Args:
         cells: the group.
-        rows: of each cell; none if it failed.
-        seconds: its time, in equal shares.
-        versions: of the packages there, and the device.
-        error: why it failed, "" if it did not.
+        rows: of each cell; empty if it failed.
+        seconds: time of each cell: an equal share.
+        versions: of the packages on the worker, and its device.
+        error: why it failed; "" if it did not.
 
     Example:
         >>> Outcome((Cell("correct", "gaussian", "club", 0),), error="OverflowError: ...").rows
@@ -50,19 +50,19 @@ _ONE = threading.Lock()  # torch's random numbers and settings belong to the pro
 
 
 def _work(experiment: Experiment[Any], config: Config, cells: Sequence[Cell]) -> Outcome:
-    """Compute a group of cells, wherever this runs. Gives errors back, which every backend can."""
+    """Compute a group of cells in the worker. Returns errors, since not every backend raises."""
     import torch
 
     with _ONE:
         threads = torch.get_num_threads()
-        torch.set_num_threads(1)  # small tensors, and the same sums on every machine
+        torch.set_num_threads(1)  # tensors are small, and sums are the same on every machine
         start = time.perf_counter()
         try:
             rows = experiment.run(config, cells)
             if len(rows) != len(cells):
                 raise ValueError(
                     f"Expected rows for each of {len(cells)} cells but got {len(rows)}; "
-                    "return one list a cell from the experiment's run."
+                    "return one list per cell from the experiment's run."
                 )
         except Exception as error:
             if os.environ.get("MIBOUNDS_TRACEBACK"):
@@ -93,7 +93,7 @@ def _versions(config: Config) -> dict[str, str]:
 
 
 def pick_device(device: str) -> str:
-    """The device that "auto" stands for here.
+    """The device that "auto" means on this machine.
 
     Example:
         >>> pick_device("cpu")
@@ -107,13 +107,13 @@ def pick_device(device: str) -> str:
 
 
 def set_queues(jobs: int) -> None:
-    """Tell a GPU, before anyone asks for it, from how many queues it takes the work of a process.
+    """Set, before the GPU is first used, from how many queues it takes the work of a process.
 
-    One process that trains many networks side by side needs more than the 8 it has; of several
-    processes that share a GPU (MPS) each has to do with fewer, or some get none.
+    One process that trains many networks side by side needs more than the default of 8. Processes
+    that share a GPU (MPS) need fewer each, or some get none.
 
     Args:
-        jobs: how many processes.
+        jobs: number of processes.
     """
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "4" if jobs > 1 else "32")
 
@@ -131,13 +131,13 @@ def compute(
     Args:
         experiment: what to run.
         config: its settings.
-        groups: cells to compute at once.
+        groups: cells to compute together.
         backend: "loky", "dask" or "ray".
         scheduler: address of the cluster.
-        jobs: how many processes; 0 for all cores, or for one where there is a GPU.
+        jobs: number of processes; 0 for one per core, or for a single one on a GPU.
 
     Yields:
-        What comes of each group, in the order of completion.
+        The outcome of each group, in the order of completion.
 
     Example:
         >>> from experiments import EXPERIMENTS
@@ -155,14 +155,14 @@ def compute(
     if backend == "loky":
         on_gpu = pick_device(config.device).startswith("cuda")
         _check_device(on_gpu, config.device)
-        jobs = jobs or (1 if on_gpu or experiment.alone else -1)
+        jobs = jobs or (1 if on_gpu or experiment.serial else -1)
     calls = (joblib.delayed(_work)(experiment, config, group) for group in groups)
     parallel: Any = joblib.Parallel
     with (
         _connect(backend, scheduler) as settings,
         joblib.parallel_config(**settings, n_jobs=jobs or -1),
     ):
-        if backend == "ray":  # gives nothing before all is done: so a few at a time
+        if backend == "ray":  # returns only when all are done: so a few at a time
             size = max(1, joblib.effective_n_jobs(jobs or -1))
             while some := list(islice(calls, size)):
                 yield from parallel(batch_size=1)(some)
@@ -215,13 +215,13 @@ def _connect(backend: str, scheduler: str) -> Iterator[dict[str, Any]]:
 
 
 def _dask_client(address: str) -> Any:
-    """A client of a scheduler, whose workers are there and can do the work.
+    """A client of a scheduler whose workers are up and can do the work.
 
-    Looked at beforehand, because joblib waits for ever for a worker that cannot load its task.
+    Checked first, because joblib waits for ever for a worker that cannot load its task.
     """
     if not address:
         raise ValueError(
-            "Expected --scheduler ADDRESS with --backend dask but got none; "
+            "Expected --scheduler ADDRESS with --backend dask but got no address; "
             "start one with: dask scheduler"
         )
     try:
@@ -262,7 +262,7 @@ def _check_workers(client: Any, address: str) -> None:
         if version != _version():
             raise ValueError(
                 f"Expected mibounds {_version()} on every worker but got {version} on {worker}; "
-                "install the same there."
+                "install the same version there."
             )
 
 

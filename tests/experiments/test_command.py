@@ -166,6 +166,12 @@ def test_refusals_in_one_line(arguments, message, run, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+def test_without_the_extra(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tyro", None)
+    line = refused(run, code=1)
+    assert line == "the experiments need tyro; install it with: pip install -e '.[experiments]'"
+
+
 def test_a_scheduler_that_is_not_there(run, tmp_path, monkeypatch):
     pytest.importorskip("distributed", reason="needs the extra dask")
     monkeypatch.setattr(workers, "PATIENCE", 0.2)

@@ -66,8 +66,8 @@ def test_sizes_that_take_too_much_memory_are_left_out(monkeypatch):
 
 
 def test_it_has_the_machine_for_itself():
-    assert EXPERIMENTS["estimation-speed"].alone
-    assert not EXPERIMENTS["estimation-quality"].alone
+    assert EXPERIMENTS["estimation-speed"].serial
+    assert not EXPERIMENTS["estimation-quality"].serial
 
 
 def test_small_batches_are_refused():

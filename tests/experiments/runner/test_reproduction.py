@@ -236,7 +236,7 @@ def test_progress(go):
         ({"methods": ("vub",)}, r"Expected --methods among club, nwj but got 'vub'; leave"),
         ({"device": "gpu"}, r"Expected --device to be auto, cpu, cuda or cuda:1 but got 'gpu'; "),
         ({"scheduler": "tcp://a:1"}, r"Expected --backend dask or ray .* but got loky; add"),
-        ({"backend": "dask"}, r"Expected --scheduler ADDRESS .* but got none; start one with"),
+        ({"backend": "dask"}, r"Expected --scheduler ADDRESS .* but got no address; start"),
     ],
 )
 def test_refusals(go, fields, message):

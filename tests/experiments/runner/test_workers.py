@@ -12,7 +12,7 @@ from experiments.runner.workers import pick_device, set_queues
 
 
 def test_what_takes_time_is_measured_alone(go, toy, monkeypatch):
-    monkeypatch.setattr(toy, "alone", True)
+    monkeypatch.setattr(toy, "serial", True)
     go(jobs=0)
     assert len(toy.computed) == 24  # in this process, one after the other
 
