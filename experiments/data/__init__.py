@@ -1,10 +1,10 @@
-"""Real samples: images with labels, checked, cached, and with a word on where they come from.
+"""The data sets: images with labels, checked and cached, which say where they come from.
 
     mnist = load("mnist", "train")  # images (60000, 28, 28) uint8, labels (60000,) int64
-    mnist.origin                    # to stand beside any result
+    mnist.origin                    # to report beside any result
 
-`DATASETS` names them and says whose they are; ``python -m experiments data`` lists, fetches and
-checks them.
+`DATASETS` lists them with their sources and licences; ``python -m experiments data`` lists, fetches
+and checks them.
 """
 
 from __future__ import annotations

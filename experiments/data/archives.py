@@ -1,7 +1,7 @@
-"""Contents of canonical files, in memory: what is packed is never unpacked to disk.
+"""Contents of canonical files, in memory: nothing is unpacked to disk.
 
-A file counts as canonical if its own checksum is right, or those of all its contents: so one that
-was packed anew, or is not packed at all, will do as well.
+A file is canonical if its checksum is right, or if the checksums of all its contents are. So a file
+that was packed again, or not packed at all, is accepted too.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _MOST = 1 << 30  # bytes of one content: some files unpack to more than any memo
 
 
 def unpack(file: File, path: Path, contents: Iterable[Content] | None = None) -> dict[str, bytes]:
-    """Contents of a file, after a check that it is what it should be.
+    """Contents of a file, after its checksum was compared.
 
     Args:
-        file: what it should be.
+        file: the file that is expected.
         path: where it is.
-        contents: those that are wanted; all if left out.
+        contents: the contents to read; all if left out.
 
     Returns:
         Bytes by the path of the content.
@@ -52,8 +52,8 @@ def unpack(file: File, path: Path, contents: Iterable[Content] | None = None) ->
     if not trusted and not all(content.hash for content in wanted):
         if not whole:
             raise ValueError(
-                f"Expected {file.name} as it is published but got {path.name}, which there is no "
-                "checksum for; get the file again."
+                f"Expected {file.name} as it is published but got {path.name}, which has no known "
+                "checksum; get the file again."
             )
         raise ValueError(
             f"Expected {path.name} with checksum {whole} but got {got}; get the file again."
@@ -65,7 +65,7 @@ def unpack(file: File, path: Path, contents: Iterable[Content] | None = None) ->
     for content in wanted:
         if content.path not in found:
             raise ValueError(
-                f"Expected {content.path} in {path.name} but there is none; get the file again."
+                f"Expected {content.path} in {path.name} but it is missing; get the file again."
             )
         if not trusted and not matches(found[content.path], content.hash):
             raise ValueError(
@@ -99,7 +99,7 @@ def _read_archive(path: Path, wanted: list[Content]) -> dict[str, bytes]:
                 stream = archive.extractfile(member)
                 assert stream is not None  # it is a file
                 found[name] = stream.read()
-                if len(found) == len(paths):  # what comes after them may be large
+                if len(found) == len(paths):  # the rest may be large
                     break
     return found
 

@@ -1,7 +1,7 @@
-"""The cache: one NPZ file a data set, whole or not there, which is read in a moment.
+"""The cache: one NPZ file per data set, written whole or not at all, and fast to read.
 
-Nothing in it can be executed (pickling is off), and the zip format keeps a checksum of every array,
-which is looked at whenever one is read.
+Nothing in it can be executed (pickling is off). The zip format keeps a checksum of every array and
+compares it at each reading.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ VERSION = 1
 
 
 class Damaged(Exception):
-    """A cache file that cannot be read, and why."""
+    """A cache file cannot be read, and why."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of a cached data set without reading its images.
+    """What a cache file says of its data set, without its images.
 
     Attributes:
-        origin: where it comes from.
-        source: the folder that it was read from; "" if it was fetched.
-        digests: of each split that it has.
+        origin: where the images come from.
+        source: the folder that they were read from; "" if they were fetched.
+        digests: of the splits that it has.
 
     Example:
         >>> Entry("canonical files (IDX)", "", {"train": "c41b..."}).source
@@ -68,8 +68,8 @@ def find_cache(cache: str | os.PathLike[str] | None = None) -> Path:
     """The folder of the cache, which need not exist.
 
     Args:
-        cache: the folder; if left out, that of the environment variable MIBOUNDS_CACHE, else the
-            one for caches of this platform.
+        cache: the folder; if left out, the one in the environment variable MIBOUNDS_CACHE, else
+            the platform's folder for caches.
 
     Example:
         >>> find_cache("folder").name
@@ -82,8 +82,8 @@ def find_cache(cache: str | os.PathLike[str] | None = None) -> Path:
         import pooch
     except ImportError:
         raise ImportError(
-            "the folder for caches is found by pooch; install it with: pip install -e "
-            "'.[experiments]', or name one in MIBOUNDS_CACHE"
+            "the platform's folder for caches needs pooch; install it with: pip install -e "
+            "'.[experiments]', or name a folder in MIBOUNDS_CACHE"
         ) from None
     return Path(pooch.os_cache("mibounds"))
 
@@ -130,14 +130,14 @@ def write_cache(path: Path, images: Mapping[str, Images], source: str) -> None:
 
 
 def _join(origins: Mapping[str, str]) -> str:
-    """One sentence, if the splits agree."""
+    """One origin if the splits agree, else one per split."""
     if len(set(origins.values())) == 1:
         return next(iter(origins.values()))
     return "; ".join(f"{split}: {origin}" for split, origin in origins.items())
 
 
 def read_entry(path: Path) -> Entry:
-    """What a cache file says of itself.
+    """What a cache file says of its data set.
 
     Raises:
         Damaged: if it cannot be read.
@@ -154,7 +154,7 @@ def read_entry(path: Path) -> Entry:
     try:
         about = json.loads(str(arrays["about"]))
         if about["version"] != VERSION:
-            raise Damaged(f"of version {about['version']}, where {VERSION} is in use")
+            raise Damaged(f"of version {about['version']} instead of {VERSION}")
         return Entry(str(arrays["origin"]), str(about["source"]), dict(about["digests"]))
     except (ValueError, KeyError, TypeError) as error:
         raise Damaged(f"not a cache: {error}") from None

@@ -24,10 +24,10 @@ Names = tyro.conf.Positional[tuple[str, ...]]
 
 @dataclass(frozen=True)
 class ListCommand(Command):
-    """List the data sets: what they hold, whose they are, and which are cached.
+    """List the data sets: sizes, licences, citations, and which are cached.
 
     Attributes:
-        cache: folder of the cache; if left out, that of MIBOUNDS_CACHE or of the platform.
+        cache: folder of the cache; if left out, MIBOUNDS_CACHE or the platform's.
         json: print JSON instead of a table.
     """
 
@@ -35,7 +35,7 @@ class ListCommand(Command):
     json: bool = False
 
     def run(self) -> None:
-        """Print one data set a line."""
+        """Print one data set per line."""
         rows = [_describe(name, each, self.cache) for name, each in DATASETS.items()]
         if self.json:
             _say_json(rows)
@@ -48,12 +48,12 @@ class ListCommand(Command):
 
 @dataclass(frozen=True)
 class GetCommand(Command):
-    """Fetch data sets from their public homes, or take them from a folder, and cache them.
+    """Fetch data sets from their public sites, or read them from a folder, and cache them.
 
     Attributes:
         names: of the data sets; all if left out.
         folder: with canonical files or plain arrays; nothing is fetched then.
-        cache: folder of the cache; if left out, that of MIBOUNDS_CACHE or of the platform.
+        cache: folder of the cache; if left out, MIBOUNDS_CACHE or the platform's.
         json: print JSON instead of lines.
     """
 
@@ -63,7 +63,7 @@ class GetCommand(Command):
     json: bool = False
 
     def run(self) -> None:
-        """Cache what is not cached; with a folder, all that is asked for."""
+        """Cache the data sets that are not cached; with a folder, all of them."""
         rows: list[dict[str, Any]] = []
         try:
             for name in _chosen(self.names):
@@ -87,11 +87,11 @@ class GetCommand(Command):
 
 @dataclass(frozen=True)
 class _CachedCommand(Command):
-    """What is done with data sets that are cached.
+    """A command on cached data sets.
 
     Attributes:
         names: of the data sets; all that are cached if left out.
-        cache: folder of the cache; if left out, that of MIBOUNDS_CACHE or of the platform.
+        cache: folder of the cache; if left out, MIBOUNDS_CACHE or the platform's.
         json: print JSON instead of lines.
     """
 
@@ -105,7 +105,7 @@ class WhereCommand(_CachedCommand):
     """Print the path of the cache file of data sets."""
 
     def run(self) -> None:
-        """Print one path a line."""
+        """Print one path per line."""
         paths = _cached(self.names, self.cache)
         if self.json:
             _say_json([{"name": name, "path": str(path)} for name, path in paths.items()])
@@ -116,10 +116,10 @@ class WhereCommand(_CachedCommand):
 
 @dataclass(frozen=True)
 class CheckCommand(_CachedCommand):
-    """Read cached data sets, and compare them with the checksums of when they were new."""
+    """Read cached data sets and compare their checksums."""
 
     def run(self) -> None:
-        """Print one data set a line; fail if one is damaged."""
+        """Print one data set per line; fail if one is damaged."""
         rows = []
         for name, path in _cached(self.names, self.cache).items():
             rows.append({"name": name, "path": str(path), "error": _check(path)})

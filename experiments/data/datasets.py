@@ -1,4 +1,4 @@
-"""What a data set is: images with labels, the files that they come in, and where these are."""
+"""What a data set is: images with labels, and the files that hold them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Progress = Callable[[float, str], None]
 
 
 class Unavailable(Exception):
-    """Data that could not be fetched, or a cache that could not be written; worded for the user."""
+    """Data could not be fetched, or the cache not be written; worded for the user."""
 
 
 class Unreachable(Unavailable):
-    """A file that no mirror gave, with what each did instead."""
+    """No mirror gave a file; says what each did instead."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +32,7 @@ class Images:
     Attributes:
         images: of shape (n, h, w) or (n, h, w, 3), from 0 to 255.
         labels: of shape (n,), from 0 to 9.
-        origin: where they come from, to stand beside any result: "canonical files", or what they
-            are instead.
+        origin: where they come from, to report beside any result: "canonical files", or what else.
 
     Example:
         >>> some = Images(np.zeros((2, 28, 28), np.uint8), np.array([7, 3]), "made up")
@@ -42,7 +41,7 @@ class Images:
         >>> Images(np.zeros((2, 28, 28), np.uint8), np.array([7]), "made up")
         Traceback (most recent call last):
         ...
-        ValueError: Expected a label for each of 2 images but got 1; take as many of both.
+        ValueError: Expected a label for each of 2 images but got 1; give one label per image.
     """
 
     images: UInt8[np.ndarray, "n h w *c"]
@@ -53,7 +52,7 @@ class Images:
         if len(self.images) != len(self.labels):
             raise ValueError(
                 f"Expected a label for each of {len(self.images)} images but got "
-                f"{len(self.labels)}; take as many of both."
+                f"{len(self.labels)}; give one label per image."
             )
 
     def __len__(self) -> int:
@@ -61,7 +60,7 @@ class Images:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the shape, the images and the labels: the same for the same content."""
+        """SHA-256 of the shape, the images and the labels: equal for equal content."""
         state = hashlib.sha256(repr(tuple(map(int, self.images.shape))).encode())
         state.update(np.ascontiguousarray(self.images).data)
         state.update(np.ascontiguousarray(self.labels, dtype="<i8").data)
@@ -74,7 +73,7 @@ class Content:
 
     Attributes:
         path: its name, within the archive if it is a member of one.
-        hash: checksum of its bytes, "md5:..." or "sha256:..."; "" if it is not known.
+        hash: checksum of its bytes, "md5:..." or "sha256:..."; "" if unknown.
 
     Example:
         >>> Content("stl10_binary/train_y.bin", "md5:5a34089d4802c674881badbb80307741").name
@@ -92,14 +91,14 @@ class Content:
 
 @dataclass(frozen=True)
 class File:
-    """A file at its public home.
+    """A published file.
 
     Attributes:
-        name: as it is called there; its ending says how it is packed.
-        urls: where it is, the first choice first.
-        hash: checksum, "md5:..." or "sha256:..."; "" where that of the contents has to do.
-        size: bytes; 0 if not known.
-        contents: what of it is used.
+        name: its published name; the ending says how it is packed.
+        urls: its mirrors, in order of preference.
+        hash: checksum, "md5:..." or "sha256:..."; "" if only its contents have checksums.
+        size: bytes; 0 if unknown.
+        contents: the parts of it that are used.
 
     Example:
         >>> File("usps.bz2", ("https://example.org/usps.bz2",), "", 0, (Content("usps"),)).name
@@ -118,10 +117,10 @@ class Form:
     """A form in which a data set is published.
 
     Attributes:
-        title: what to call it.
-        files: all of it.
-        splits: the contents that each split is parsed from, by their paths.
-        parse: from these contents, in that order, to images and labels.
+        title: its name.
+        files: all its files.
+        splits: paths of the contents that each split is parsed from.
+        parse: turns these contents, in that order, into images and labels.
 
     Example:
         >>> from experiments.data import DATASETS
@@ -137,16 +136,16 @@ class Form:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set: what it holds, whose it is, and the forms in which it is published.
+    """A data set: its content, its licence, and the forms in which it is published.
 
     Attributes:
         title: its name.
-        sizes: how many images for training and for testing.
-        shapes: of an image, one or several of (h, w) or (h, w, 3).
-        licence: what its makers say about its use.
+        sizes: numbers of images for training and for testing.
+        shapes: shapes that an image may have, each (h, w) or (h, w, 3).
+        licence: what its authors say about its use.
         citation: what they ask to be cited.
-        download: how much there is to fetch.
-        forms: the first choice first; none for a data set that is made here.
+        download: size of the download.
+        forms: in order of preference; empty for a data set that is made here.
 
     Example:
         >>> from experiments.data import DATASETS

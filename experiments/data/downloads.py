@@ -1,8 +1,8 @@
-"""Downloads that can break off: taken up where they ended, from one mirror after the other.
+"""Downloads that resume where they broke off, from one mirror after the other.
 
-pooch keeps the books (a file appears under its name once its checksum is right) and calls
-`Resume` to get the bytes. What has arrived of a file stays in NAME.part, and a second start, or the
-next mirror, asks for the rest of it.
+pooch compares checksums (a file gets its name once its checksum is right) and calls `Resume` to get
+the bytes. The bytes that have arrived stay in NAME.part; the next start, or the next mirror, asks
+for the rest.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from experiments.data.datasets import File, Unavailable, Unreachable
 __all__ = ["Resume", "fetch"]
 
 _TIMEOUT = (10.0, 30.0)  # seconds to connect, and without a byte
-_TRIES = 10  # of a mirror that breaks off, as long as more arrives each time
+_TRIES = 10  # per mirror that breaks off, as long as more arrives each time
 
 
 class _Broken(Exception):
-    """What a mirror did wrong, in a few words."""
+    """A mirror failed; says how, in a few words."""
 
 
 class Resume:
-    """A downloader for pooch that goes on from what is there.
+    """A downloader for pooch that resumes.
 
     Args:
-        part: where to keep what has arrived.
-        size: bytes of the whole; 0 if not known.
-        progress: called with the number of bytes that are there.
+        part: file of the bytes that have arrived.
+        size: bytes of the whole file; 0 if unknown.
+        progress: called with the number of bytes that have arrived.
 
     Example:
         >>> folder = getfixture("tmp_path")
@@ -71,12 +71,12 @@ class Resume:
     def _get(self, url: str, start: int) -> None:
         import requests
 
-        # As it is: were it packed once more for the way, no length and no range would fit.
+        # Uncompressed in transit, or no length and no range would fit.
         headers = {"Accept-Encoding": "identity"}
         if start:
             headers["Range"] = f"bytes={start}-"
         with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
-            if response.status_code == 416:  # no such range: it is not the file that was begun
+            if response.status_code == 416:  # no such range: it is another file
                 self.part.unlink(missing_ok=True)
                 raise _Broken("has no more bytes than had arrived")
             if response.status_code not in (200, 206):
@@ -101,7 +101,7 @@ class Resume:
         with self.part.open("r+b" if there else "wb") as stream:
             stream.truncate(there)
             stream.seek(there)
-            response.raw.enforce_content_length = False  # or what comes before a break is lost
+            response.raw.enforce_content_length = False  # or the bytes before a break are lost
             chunks = response.iter_content(1 << 18)
             while True:
                 try:
@@ -128,10 +128,10 @@ def fetch(
     """Download a file, unless it is there, and read its contents.
 
     Args:
-        file: which.
+        file: which one.
         folder: where to keep it.
-        progress: called with the number of bytes that are there.
-        read: reads the contents; a ValueError says that they are not what they should be.
+        progress: called with the number of bytes that have arrived.
+        read: reads the contents; raises ValueError if they are wrong.
 
     Returns:
         Bytes by the path of the content.
@@ -151,13 +151,13 @@ def fetch(
         import pooch
     except ImportError:
         raise ImportError(
-            "data are fetched by pooch; install it with: pip install -e '.[experiments]'"
+            "downloads need pooch; install it with: pip install -e '.[experiments]'"
         ) from None
     failures = []
     target, part = folder / file.name, folder / f"{file.name}.part"
     resume: Any = Resume(part, file.size, progress)
     for url in file.urls:
-        failure, afresh = "", True  # once, where what had been there before may be to blame
+        failure, afresh = "", True  # start afresh once: bytes from an earlier start may be wrong
         for _ in range(_TRIES):
             before = _size(part)
             stale = before or target.exists()
@@ -190,7 +190,7 @@ def _size(path: Path) -> int:
 
 @contextlib.contextmanager
 def _quiet(logger: logging.Logger) -> Iterator[None]:
-    """pooch tells of each download on standard error, where the bar is."""
+    """pooch reports each download on standard error, where the progress bar is."""
 
     def is_error(record: logging.LogRecord) -> bool:
         return record.levelno >= logging.ERROR

@@ -1,8 +1,8 @@
-"""Data sets in a folder of the user's: as canonical files, or as plain arrays.
+"""Data sets in a user's folder: as canonical files, or as plain arrays.
 
-Canonical files lie in the folder itself or in one named like the set (also as MNIST/raw, where
-torchvision puts them), packed as they are published or not. Plain arrays are NAME.npz with
-train_images, train_labels, test_images and test_labels, of which one split may be missing.
+Canonical files are in the folder itself or in one named like the data set (also in MNIST/raw, where
+torchvision puts them), packed as published or unpacked. Plain arrays are NAME.npz with
+train_images, train_labels, test_images and test_labels; one split may be missing.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def read_folder(name: str, dataset: Dataset, folder: Path) -> dict[str, Images] 
     """A data set from a folder.
 
     Args:
-        name: of the set.
-        dataset: what it is.
+        name: of the data set.
+        dataset: its description.
         folder: where to look.
 
     Returns:
-        Images by split; None if there is neither a canonical file nor an array of the set.
+        Images by split; None if there is neither a canonical file nor an array of it.
 
     Example:
         >>> from experiments.data import DATASETS
@@ -45,7 +45,7 @@ def read_folder(name: str, dataset: Dataset, folder: Path) -> dict[str, Images] 
         ValueError: Expected train_32x32.mat with checksum md5:e26... but got md5:2f4...; ...
     """
     places = _places(name, folder)
-    for complete in (True, False):  # rather a form that is all there
+    for complete in (True, False):  # complete forms first
         for form in dataset.forms:
             found = _find(form, places)
             splits = [
@@ -95,7 +95,7 @@ def _places(name: str, folder: Path) -> list[Path]:
 
 
 def _find(form: Form, places: list[Path]) -> dict[str, tuple[File, Content, Path]]:
-    """Where each content is, by its path; a file that is packed comes before one that is not."""
+    """Where each content is, by its path; packed files come before unpacked ones."""
     found = {}
     for file in form.files:
         for content in file.contents:
@@ -121,7 +121,7 @@ def read_plain(path: Path, dataset: Dataset) -> dict[str, Images]:
 
     Args:
         path: the file.
-        dataset: what it should hold.
+        dataset: its description.
 
     Example:
         >>> from experiments.data import DATASETS
@@ -144,7 +144,7 @@ def read_plain(path: Path, dataset: Dataset) -> dict[str, Images]:
         ) from None
     if not pairs:
         raise ValueError(
-            f"Expected arrays train_images and train_labels in {path.name} but there are none; "
+            f"Expected arrays train_images and train_labels in {path.name} but they are missing; "
             "write them with numpy.savez."
         )
     splits = {}

@@ -1,4 +1,4 @@
-"""From a name to images: out of the cache, or made for it from a folder or the public homes."""
+"""From a name to images: from the cache, filled from a folder or from the public sites."""
 
 from __future__ import annotations
 
@@ -36,19 +36,18 @@ def load(
     folder: str | os.PathLike[str] | None = None,
     cache: str | os.PathLike[str] | None = None,
 ) -> Images:
-    """Load a data set; the first time it is read from a folder, or fetched, and cached.
+    """Load a data set; the first time, it is read from a folder or fetched, and cached.
 
-    A folder that is named is where the data come from: what was cached from elsewhere is replaced,
-    and nothing is fetched. Without one, what is cached is used, whatever it came from. The images
-    say which it was, in `origin`.
+    If a folder is named, the data come from there: a cache from elsewhere is replaced, and nothing
+    is fetched. Without a folder, the cache is used, wherever it came from. `origin` says which.
 
     Args:
         name: of `DATASETS`.
         split: "train" or "test".
-        folder: with canonical files or plain arrays; if left out, that of the environment variable
-            MIBOUNDS_DATA, if it is set.
-        cache: folder of the cache; if left out, that of MIBOUNDS_CACHE, else the one for caches of
-            this platform.
+        folder: with canonical files or plain arrays; if left out, the one in the environment
+            variable MIBOUNDS_DATA, if any.
+        cache: folder of the cache; if left out, the one in MIBOUNDS_CACHE, else the platform's
+            folder for caches.
 
     Returns:
         Images and labels.
@@ -64,8 +63,8 @@ def load(
         >>> load("mnist", "test", folder=folder, cache=folder / "cache")
         Traceback (most recent call last):
         ...
-        ValueError: Expected a test split of mnist but there is none (plain arrays: unknown
-        content); get the whole set with: python -m experiments data get mnist
+        ValueError: Expected a test split of mnist but it has only train (plain arrays:
+        unknown content); get the whole set with: python -m experiments data get mnist
     """
     check_name(name)
     if split not in ("train", "test"):
@@ -76,7 +75,8 @@ def load(
     path, entry = provide(name, folder, cache, say=said.append)
     if split not in entry.digests:
         raise ValueError(
-            f"Expected a {split} split of {name} but there is none ({entry.origin}); "
+            f"Expected a {split} split of {name} but it has only "
+            f"{', '.join(caches.list_splits(entry))} ({entry.origin}); "
             f"get the whole set with: python -m experiments data get {name}"
         )
     try:
@@ -91,7 +91,7 @@ def load(
 
 
 def check_name(name: str) -> None:
-    """Check that there is a data set of a name.
+    """Check the name of a data set.
 
     Example:
         >>> check_name("minst")
@@ -118,18 +118,18 @@ def provide(
     progress: Progress | None = None,
     say: Callable[[str], None] | None = None,
 ) -> tuple[Path, caches.Entry]:
-    """See to it that a data set is cached.
+    """Cache a data set, unless it is cached.
 
     Args:
         name: of `DATASETS`.
         folder: as in `load`.
         cache: as in `load`.
-        again: make the cache file also where there is one.
-        progress: called with the share that is done and a word about it.
-        say: told, in a line, of a cache file that is damaged.
+        again: replace the cache file if there is one.
+        progress: called with the fraction that is done and a short description.
+        say: called with one line about a damaged cache file.
 
     Returns:
-        The cache file, and what it says of itself.
+        The cache file, and what it says of its data set.
 
     Raises:
         Unavailable: if the data cannot be fetched or the cache file not be written.
@@ -147,7 +147,7 @@ def provide(
     source = _source(folder)
     entry = None if again else _current(path, source, say)
     if entry is None:
-        with _lock(root, name):  # another process may be at it, and be done when it is our turn
+        with _lock(root, name):  # another process may have cached it when it is our turn
             entry = None if again else _current(path, source, None)
             if entry is None:
                 images = _make(name, source, root, progress)
@@ -173,7 +173,7 @@ def _source(folder: str | os.PathLike[str] | None) -> Path | None:
 def _current(
     path: Path, source: Path | None, say: Callable[[str], None] | None
 ) -> caches.Entry | None:
-    """What is cached, if it can be read and comes from where it should."""
+    """The entry in the cache, if it can be read and has the right source."""
     try:
         entry = caches.read_entry(path)
     except FileNotFoundError:
@@ -187,13 +187,13 @@ def _current(
 
 def _is_made_again(path: Path, error: caches.Damaged) -> str:
     return (
-        f"{path} is damaged ({error}) and is made again; should that recur, choose another folder "
+        f"{path} is damaged ({error}) and is made again; if that recurs, choose another folder "
         "with --cache or MIBOUNDS_CACHE."
     )
 
 
 def _lock(root: Path, name: str) -> contextlib.AbstractContextManager[Any]:
-    from filelock import FileLock  # torch brings it along
+    from filelock import FileLock
 
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -210,7 +210,7 @@ def _downloads(root: Path, name: str) -> Path:
 
 
 def _remove_downloads(root: Path, name: str) -> None:
-    """Remove what was downloaded, and no other file that may lie there."""
+    """Remove the downloaded files, and no other file in that folder."""
     files = [file.name for form in DATASETS[name].forms for file in form.files]
     files += [BSDS500.name] if name == "mnist-m" else []
     remove_files(_downloads(root, name), [n + end for n in files for end in ("", ".part")])
@@ -246,7 +246,7 @@ def _make(
 def _fetch(
     name: str, files: tuple[File, ...], root: Path, progress: Progress | None
 ) -> dict[str, bytes]:
-    weights = [file.size or 1 << 21 for file in files]  # a guess, for the bar alone
+    weights = [file.size or 1 << 21 for file in files]  # a guess, only for the progress bar
     contents: dict[str, bytes] = {}
     for i, file in enumerate(files):
 
@@ -281,7 +281,7 @@ def _absent(name: str, source: Path) -> str:
         wanted = f"{name}.npz, or mnist and {BSDS500.name} to make it from,"
     return (
         f"Expected {wanted} in {str(source)!r} but there is none; leave --from out, or unset "
-        "MIBOUNDS_DATA, to fetch it from its public home."
+        "MIBOUNDS_DATA, to fetch it from its public site."
     )
 
 

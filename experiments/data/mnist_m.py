@@ -1,4 +1,4 @@
-"""MNIST-M: digits blended into photographs by the difference of colours.
+"""MNIST-M: digits blended with photographs by the difference of colours.
 
 Ganin et al. 2016 ("Domain-adversarial training of neural networks", JMLR 17, section 5.2.4) blend
 each digit of MNIST with a patch from a random place of a random photograph of BSDS500,
@@ -6,9 +6,10 @@ each digit of MNIST with a patch from a random place of a random photograph of B
     out[i, j, k] = |patch[i, j, k] - digit[i, j]|,
 
 where the digit is black and white: its pixels invert those of the photograph. The original files
-are made so, with crops that are not on record. The public scripts that make it anew take the 200
-training photographs for the digits of both splits and call every pixel above 0 white; so does this
-one, with crops from a seed. Photographs are JPEG files, and decoders may differ by a grey level.
+were made like this, with crops that were not recorded. Public scripts that make it again use the
+200 training photographs for the digits of both splits and treat every pixel above 0 as white. So
+does this module, with crops from a seed. Photographs are JPEG files, and decoders may differ by one
+grey level.
 """
 
 from __future__ import annotations
@@ -99,14 +100,14 @@ def decode_photographs(files: Mapping[str, bytes]) -> list[np.ndarray]:
         from PIL import Image
     except ImportError:
         raise ImportError(
-            "JPEG files are read by Pillow; install it with: pip install -e '.[experiments]'"
+            "JPEG files need Pillow; install it with: pip install -e '.[experiments]'"
         ) from None
     photographs = []
     for name, data in files.items():
         try:
             with Image.open(io.BytesIO(data), formats=("JPEG",)) as image:
                 photographs.append(np.asarray(image.convert("RGB")))
-        except Exception:  # Pillow may raise anything over a file made by anyone
+        except Exception:  # Pillow may raise anything on a file from elsewhere
             raise ValueError(
                 f"{name} is damaged or not a JPEG file; get the photographs again."
             ) from None

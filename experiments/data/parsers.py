@@ -1,7 +1,7 @@
 """Parsers of the canonical formats: from bytes to images and labels, with nothing executed.
 
 All take the bytes of whole files and return uint8 images (n, h, w) or (n, h, w, 3) with int64
-labels from 0 to 9. Bytes come from anywhere: whatever is wrong with them is a ValueError.
+labels from 0 to 9. Bytes come from anywhere: anything wrong with them raises a ValueError.
 """
 
 from __future__ import annotations
@@ -84,13 +84,13 @@ def parse_mat(data: bytes) -> tuple[UInt8[np.ndarray, "n h w 3"], Int64[np.ndarr
         from scipy.io import loadmat
     except ImportError:
         raise ImportError(
-            "MAT files are read by scipy; install it with: pip install -e '.[experiments]'"
+            "MAT files need scipy; install it with: pip install -e '.[experiments]'"
         ) from None
     try:
         found = loadmat(io.BytesIO(data), variable_names=("X", "y"))
     except MemoryError:
         raise
-    except Exception as error:  # scipy may raise anything over a file made by anyone
+    except Exception as error:  # scipy may raise anything on a file from elsewhere
         text = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ValueError(
             f"Expected a MAT file of version 5 but got one that fails: {text}; get the file again."
@@ -152,8 +152,8 @@ def parse_stl(
 def parse_libsvm(data: bytes) -> tuple[UInt8[np.ndarray, "n 16 16"], Int64[np.ndarray, "n"]]:
     """USPS in the LIBSVM form: lines ``label 1:value ... 256:value``.
 
-    Labels are from 1 to 10, values from -1 to 1, and one that is left out is 0. This form is the
-    ESL one smoothed with a Gaussian.
+    Labels are from 1 to 10, values from -1 to 1, and missing values are 0. This is the ESL form,
+    smoothed with a Gaussian.
 
     Example:
         >>> images, labels = parse_libsvm(b"10 1:-1 2:1 256:-0.5\\n")
@@ -183,7 +183,7 @@ def parse_libsvm(data: bytes) -> tuple[UInt8[np.ndarray, "n 16 16"], Int64[np.nd
 
 
 def parse_esl(data: bytes) -> tuple[UInt8[np.ndarray, "n 16 16"], Int64[np.ndarray, "n"]]:
-    """USPS in the form of "The Elements of Statistical Learning": a line of a label and 256 values.
+    """USPS in the form of "The Elements of Statistical Learning": lines of a label and 256 values.
 
     Example:
         >>> images, labels = parse_esl(b"6.0000 " + b"-1.0000 " * 255 + b"1.0000\\n")
@@ -214,12 +214,12 @@ def _from_unit(values: np.ndarray) -> np.ndarray:
 def check_pair(
     images: np.ndarray, labels: np.ndarray, dims: int
 ) -> tuple[UInt8[np.ndarray, "n h w *c"], Int64[np.ndarray, "n"]]:
-    """Check that images and labels are what they should be, and belong together.
+    """Check images and their labels.
 
     Args:
-        images: uint8, n of them.
+        images: n images, uint8.
         labels: whole numbers from 0 to 9, of any type.
-        dims: of the array of images, 3 for grey ones and 4 for ones in colour.
+        dims: dimensions of the array of images: 3 if they are grey, 4 if they have colours.
 
     Returns:
         The images as a contiguous array, and the labels as int64.
@@ -238,7 +238,7 @@ def check_pair(
     if labels.dtype.kind not in "uif" or labels.shape != images.shape[:1]:
         raise ValueError(
             f"Expected a label for each of {len(images)} images but got {labels.dtype} of shape "
-            f"{labels.shape}; take as many of both, and numbers as labels."
+            f"{labels.shape}; give one number per image."
         )
     whole = labels.astype(np.int64)
     if (whole != labels).any() or whole.min() < 0 or whole.max() > 9:

@@ -1,10 +1,10 @@
-"""Where the data sets are published: files, mirrors, checksums; and whose they are.
+"""Where the data sets are published: files, mirrors, checksums, licences.
 
 Checksums of files are published ones: torchvision's for MNIST, USPS, SVHN and STL-10, the home
-page's for CIFAR-10, and for BSDS500 the one that other projects record. Checksums of contents let a
-file be accepted that was unpacked, or packed anew. They were computed from the contents of MNIST,
-USPS, CIFAR-10's training part and STL-10's labels, and agree with published ones where there are
-any; those of STL-10's images are torchvision's, that of CIFAR-10's test part another project's.
+page's for CIFAR-10, and for BSDS500 the one that other projects record. Checksums of contents allow
+files that were unpacked or packed again. They were computed from the contents of MNIST, USPS,
+CIFAR-10's training part and STL-10's labels, and agree with the published ones where there are any.
+Those of STL-10's images are torchvision's, that of CIFAR-10's test part is another project's.
 """
 
 from __future__ import annotations
@@ -293,7 +293,7 @@ BSDS500 = _file(
     70763455,
 )
 
-# What plain arrays are known to be, by `Images.digest`.
+# Plain arrays whose content is known, by `Images.digest`.
 _CANONICAL = "the content of the canonical files"
 _MEANS = "the canonical images reduced to 32 x 32 by the means of 3 x 3 blocks"
 KNOWN: dict[str, str] = {

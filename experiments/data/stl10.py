@@ -1,4 +1,4 @@
-"""From the 96 x 96 pixels of STL-10 to the 32 x 32 of CIFAR-10, in the two ways that are in use."""
+"""STL-10 reduced from 96 x 96 pixels to the 32 x 32 of CIFAR-10, in the two usual ways."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def reduce_by_means(images: UInt8[np.ndarray, "n h w 3"]) -> UInt8[np.ndarray, "
 def reduce_by_picking(images: UInt8[np.ndarray, "n h w 3"]) -> UInt8[np.ndarray, "n h3 w3 3"]:
     """The middle pixel of each block of 3 x 3.
 
-    This is what resizing by nearest neighbours does at the exact factor 3, as in the authors' code;
-    fine structure aliases.
+    Resizing to nearest neighbours by the factor 3, as in the authors' code, gives the same; fine
+    structure aliases.
 
     Args:
         images: of shape (n, h, w, 3), with h and w multiples of 3.

@@ -123,7 +123,7 @@ def test_get_makes_what_is_damaged_again(capfd, data, cache, monkeypatch):
     monkeypatch.setenv("MIBOUNDS_DATA", str(data))
     out, err = run(capfd, "get", "usps")
     assert out == "usps: plain arrays: unknown content\n"
-    told = r"mibounds: .*usps.npz is damaged \(.*\) and is made again; should that recur, .*\n"
+    told = r"mibounds: .*usps.npz is damaged \(.*\) and is made again; if that recurs, .*\n"
     assert re.fullmatch(told, err)
 
 

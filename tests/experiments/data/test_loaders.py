@@ -21,14 +21,14 @@ def test_splits(unchecked):
 
 def test_without_the_extra(tiny, folder, photographs, monkeypatch):
     monkeypatch.setitem(sys.modules, "pooch", None)
-    with pytest.raises(ImportError, match=r"by pooch; .*pip install -e '\.\[experiments\]'"):
+    with pytest.raises(ImportError, match=r"pooch; .*pip install -e '\.\[experiments\]'"):
         load("usps")
     monkeypatch.delenv("MIBOUNDS_CACHE")
-    with pytest.raises(ImportError, match=r"by pooch; .*pip install -e '\.\[experiments\]'"):
+    with pytest.raises(ImportError, match=r"pooch; .*pip install -e '\.\[experiments\]'"):
         caches.find_cache()
     monkeypatch.setitem(sys.modules, "scipy.io", None)
-    with pytest.raises(ImportError, match=r"by scipy; .*pip install -e '\.\[experiments\]'"):
+    with pytest.raises(ImportError, match=r"need scipy; .*pip install -e '\.\[experiments\]'"):
         parsers.parse_mat(b"")
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(ImportError, match=r"by Pillow; .*pip install -e '\.\[experiments\]'"):
+    with pytest.raises(ImportError, match=r"need Pillow; .*pip install -e '\.\[experiments\]'"):
         mnist_m.decode_photographs(photographs)
