@@ -1,11 +1,11 @@
-"""Algorithm 1 where the truth is known in each step: how far does every bound bring MI down?
+"""Algorithm 1 where the truth is known in each step: how far down does every bound bring the MI?
 
-x = sin θ a + cos θ b and y = cos θ a + sin θ b with standard normal a and b: in each of d columns
-both are standard normal, and correlated by sin 2θ. The encoder is the vector θ; the true mutual
-information is -1/2 Σ log cos² 2θ. The marginals stay as they are, so that nothing can be gained by
-shrinking.
+x = sin θ a + cos θ b and y = cos θ a + sin θ b with standard normal a and b: in each of d columns x
+and y are standard normal, with correlation sin 2θ. The encoder is the vector θ; the true mutual
+information is -1/2 Σ log cos² 2θ. The marginals do not depend on θ, so that shrinking gains
+nothing.
 
-"gaussian-10" begins at 10 nats in 20 columns. "demo" is the setting of the authors' notebook on
+"gaussian-10" starts at 10 nats in 20 columns. "demo" is the setting of the authors' notebook on
 minimisation (d = 2, 1.58 nats): in mode "as-published" with their network and their loop, in mode
 "correct" with `MIPenalty`.
 """
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from jaxtyping import Float
     from matplotlib.figure import Figure
 
-DEMO_SEEDS = 3  # at most: it is one figure of a notebook
+DEMO_SEEDS = 3  # at most: the notebook shows one figure
 DEMO_ANGLE, DEMO_DIM, DEMO_BATCH, DEMO_RATE, DEMO_INNER = 0.55, 2, 100, 1e-4, 5
 EVERY = 10  # steps between two points of a curve
-LAST = 200  # steps over which the end is judged
+LAST = 200  # steps at the end whose median is the error
 COLOURS = {"upper": "tab:red", "lower": "tab:blue", "neither": "tab:gray"}
 
 
@@ -47,13 +47,13 @@ class MinimisationConfig(Config):
 
     Attributes:
         dim: columns of x and of y.
-        nats: true mutual information at the beginning.
-        batch: samples a step.
-        rate: rate of the encoder's Adam.
-        inner_steps: steps of q for each step of the encoder.
+        nats: true mutual information at the start.
+        batch: samples per step.
+        rate: learning rate of the encoder's Adam.
+        inner_steps: steps of q per step of the encoder.
         steps: steps of the encoder.
-        demo_steps: the same in the authors' demo.
-        goal: nats below which the mutual information counts as gone.
+        demo_steps: steps of the encoder in the authors' demo.
+        goal: nats below which the mutual information counts as removed.
     """
 
     dim: int = 20
@@ -75,19 +75,19 @@ class Minimisation(Experiment[MinimisationConfig]):
     quick: ClassVar = {"seeds": 2, "steps": 15, "demo_steps": 15, "batch": 32}
     notes = """
 "error" is the true mutual information at the end, in nats: the median over the last 200 steps. The
-goal is 0.05. "seconds" is the time until the true value first lies below the goal, over the seeds
-that get there. The rate of q is the default of `MIPenalty`.
+goal is 0.05. "seconds" is the time until the true value first falls below the goal, over the seeds
+that get there. The learning rate of q is the default of `MIPenalty`.
 
 Under the lower bounds the true value swings: the critic loses sight of what is left, finds it when
-it has grown, and drives it down once more. In the demo the rate of the encoder, 1e-4, is the limit:
-5000 steps turn an angle of 0.55 by little more than 0.5 at best. The authors' loop begins with a q
-that has learnt nothing, and the true value rises at first; theirs ended at 0.005. The penalty's q
-is fitted from the first step on. Its gradient then falls together with the mutual information, and
-Adam, which remembers larger ones, takes smaller steps.
+it has grown, and drives it down again. In the demo the learning rate of the encoder, 1e-4, is the
+limit: 5000 steps turn an angle of 0.55 by little more than 0.5 at best. The authors' loop starts
+with a q that has learnt nothing, and the true value rises at first; theirs ended at 0.005. The
+penalty's q is fitted from the first step on. Its gradient then falls with the mutual information,
+and Adam, which remembers larger gradients, takes smaller steps.
 """
 
     def cells(self, config: MinimisationConfig) -> list[Cell]:
-        """Every estimator on the large task, CLUB and its sampled form on the authors'."""
+        """Every estimator on the large task; CLUB and sampled CLUB on the authors'."""
         seeds = range(config.seeds)
         main = [
             Cell("correct", f"gaussian-{config.nats:g}", m, s) for m in ESTIMATORS for s in seeds
@@ -101,17 +101,18 @@ Adam, which remembers larger ones, takes smaller steps.
         return [*main, *demo]
 
     def run(self, config: MinimisationConfig, cells: Sequence[Cell]) -> list[list[CellRow]]:
-        """Minimise; curves, the end, and when the goal was reached."""
+        """Minimise; the rows are curves, the end, and when the goal was reached."""
         return [self._run(config, cell) for cell in cells]
 
     def _run(self, config: MinimisationConfig, cell: Cell) -> list[CellRow]:
         torch.manual_seed(cell.seed)
         demo = cell.task == "demo"
         if demo:
-            steps, encoder = config.demo_steps, Encoder(DEMO_DIM, DEMO_ANGLE, DEMO_BATCH)
+            steps, encoder = config.demo_steps, AngleEncoder(DEMO_DIM, DEMO_ANGLE, DEMO_BATCH)
         else:
             rho = math.sqrt(1 - math.exp(-2 * config.nats / config.dim))
-            steps, encoder = config.steps, Encoder(config.dim, math.asin(rho) / 2, config.batch)
+            angle = math.asin(rho) / 2
+            steps, encoder = config.steps, AngleEncoder(config.dim, angle, config.batch)
         encoder.to(pick_device(config.device))
         if cell.mode == "as-published":
             step = published_step(encoder, cell.method)
@@ -167,7 +168,7 @@ Adam, which remembers larger ones, takes smaller steps.
         records: Sequence[Record],
         summary: Sequence[Summary],
     ) -> dict[str, Figure]:
-        """True MI and bound against the step, an estimator a panel."""
+        """True MI and bound against the step, one panel per estimator."""
         from matplotlib.figure import Figure
 
         panels = list(dict.fromkeys((r.cell.task, r.cell.mode, r.cell.method) for r in records))
@@ -193,16 +194,16 @@ Adam, which remembers larger ones, takes smaller steps.
         return {"minimisation": figure}
 
 
-class Encoder(nn.Module):
-    """Gaussians whose correlations are sin 2θ, one angle for each column.
+class AngleEncoder(nn.Module):
+    """Gaussians whose correlations are sin 2θ, one angle per column.
 
     Args:
         dim: columns of x and of y.
-        angle: of all of them at the beginning.
+        angle: initial value of all angles.
         batch: samples to draw.
 
     Example:
-        >>> round(Encoder(2, 0.55, 100).nats, 2)
+        >>> round(AngleEncoder(2, 0.55, 100).nats, 2)
         1.58
     """
 
@@ -224,12 +225,12 @@ class Encoder(nn.Module):
 
 
 def penalty_step(
-    encoder: Encoder, method: str, rate: float, inner_steps: int, seed: int
+    encoder: AngleEncoder, method: str, rate: float, inner_steps: int, seed: int
 ) -> Callable[[], Tensor]:
-    """A step of the encoder down the penalty; the value it saw."""
+    """A function that takes a step of the encoder down the penalty and returns its value."""
     dim = len(encoder.angle)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PenaltyWarning)  # lower bounds are here to be seen to fail
+        warnings.simplefilter("ignore", PenaltyWarning)  # lower bounds shall fail here
         estimator = ESTIMATORS[method](dim, dim)
         penalty = MIPenalty(estimator, inner_steps=inner_steps, check_every=0, seed=seed)
     penalty.to(encoder.angle.device)
@@ -245,8 +246,8 @@ def penalty_step(
     return step
 
 
-def published_step(encoder: Encoder, method: str) -> Callable[[], Tensor]:
-    """A step of the authors' loop: the encoder first, then q on five new batches."""
+def published_step(encoder: AngleEncoder, method: str) -> Callable[[], Tensor]:
+    """A function that takes a step of the authors' loop: the encoder, then q on five batches."""
     q = AsPublishedGaussian(DEMO_DIM, DEMO_DIM, DEMO_INNER // 2)
     if method == "club":
         estimator = CLUB(conditional=q, negatives="all")

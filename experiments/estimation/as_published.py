@@ -1,22 +1,22 @@
-"""The estimators of the CLUB authors' code, errors included; to reproduce their numbers alone.
+"""The estimators of the CLUB authors' code, errors included; only to reproduce their numbers.
 
-What differs from the equations:
+They differ from the equations:
 
 - q has two networks of half the hidden units, the log-variance goes through tanh, and nothing is
   standardised (`AsPublishedGaussian`); its log-likelihood is twice the real one, less a constant.
-- CLUB is the 1/N² sum, which contains i = j; sampled CLUB takes a random permutation, with about
-  one fixed point, for the paper's uniform draw.
+- CLUB is the 1/N² sum, which contains i = j; sampled CLUB uses a random permutation, with about
+  one fixed point, instead of the paper's uniform draw.
 - L1Out *is* CLUB: its mask has one dimension too many, so that the sum that should leave x_i out
   runs over copies of the same number.
 - VUB, the divergence from N(0, I), is averaged over the dimensions too: too small by the factor d.
-- MINE has a single shuffled negative a sample and the plain gradient of its logarithm, which is
+- MINE has one shuffled negative per sample and the plain gradient of its logarithm, which is
   biased; NWJ keeps the pairs (x_i, y_i) among its negatives, which caps it at log N.
 - The critic of InfoNCE ends in a softplus, and its negatives are the x's for a fixed y.
 - In the code of domain adaptation the loss of q lacks the log-variance, so that the variance goes
   to its limit; and MINE and InfoNCE are the Jensen-Shannon objective (`ADAPTATION`).
 
-The formulas are those of the public code as described in its own terms; the classes are the
-library's, changed where it errs.
+The formulas are those of the public code; the classes are the library's, changed to repeat its
+errors.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Twice:
 
 
 class AsPublishedCLUB(_Twice, CLUB):
-    """CLUB over all pairs, i = j among them; L1Out as published gives the same.
+    """CLUB over all pairs, including i = j; L1Out as published gives the same.
 
     Args:
         x_dim: columns of x.
@@ -68,7 +68,7 @@ class AsPublishedCLUB(_Twice, CLUB):
 
 
 class AsPublishedCLUBSample(_Twice, CLUBSample):
-    """Sampled CLUB by a permutation.
+    """Sampled CLUB, with a permutation.
 
     Args:
         x_dim: columns of x.
@@ -86,7 +86,7 @@ class AsPublishedCLUBSample(_Twice, CLUBSample):
 
 
 class AsPublishedVUB(_Twice, VUB):
-    """The divergence from N(0, I), averaged over the dimensions where it should be summed.
+    """The divergence from N(0, I), averaged over the dimensions instead of summed.
 
     Args:
         x_dim: columns of x.
@@ -105,12 +105,12 @@ class AsPublishedVUB(_Twice, VUB):
     def forward(
         self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"], **kwargs: Any
     ) -> Float[Tensor, ""]:
-        """The mean over samples and dimensions, in nats a dimension."""
+        """The mean over samples and dimensions, in nats per dimension."""
         return super().forward(x, y, **kwargs) / y.shape[1]
 
 
 class AsPublishedCritic(ConcatCritic):
-    """A perceptron on x and y side by side, of one hidden layer; nothing is standardised.
+    """A perceptron with one hidden layer on (x, y); nothing is standardised.
 
     Args:
         x_dim: columns of x.
@@ -127,7 +127,7 @@ class AsPublishedCritic(ConcatCritic):
     def __init__(self, x_dim: int, y_dim: int, hidden: int, softplus: bool = False):
         super().__init__(x_dim, y_dim, hidden)
         self.softplus = softplus
-        both = nn.Linear(x_dim + y_dim, hidden)  # its initial values, which depend on the inputs
+        both = nn.Linear(x_dim + y_dim, hidden)  # initial values depend on the number of inputs
         with torch.no_grad():
             self.x_layer.weight.copy_(both.weight[:, :x_dim])
             self.y_layer.weight.copy_(both.weight[:, x_dim:])
@@ -190,7 +190,7 @@ class AsPublishedInfoNCE(InfoNCE):
 
 
 class AsPublishedMINE(nn.Module):
-    """Donsker-Varadhan with one shuffled negative a sample, drawn anew in every call.
+    """Donsker-Varadhan with one shuffled negative per sample, drawn in every call.
 
     Args:
         x_dim: columns of x.
@@ -259,7 +259,7 @@ class AdaptationCLUB(_Squares, CLUB):
 
 
 class AdaptationCLUBSample(_Squares, CLUBSample):
-    """Sampled CLUB, likewise.
+    """Sampled CLUB, as in the same code.
 
     Args:
         x_dim: columns of x.
@@ -277,7 +277,7 @@ class AdaptationCLUBSample(_Squares, CLUBSample):
 
 
 class AdaptationJS(JS):
-    """The Jensen-Shannon objective, which is called MINE and NCE there, also as the value.
+    """The Jensen-Shannon objective, also as the value; that code calls it MINE and NCE.
 
     Args:
         x_dim: columns of x.

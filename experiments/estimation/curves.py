@@ -1,4 +1,4 @@
-"""The value of every estimator in each step while the mutual information rises: Figure 1."""
+"""Figure 1: the value of every estimator in each step while the mutual information rises."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SPAN = 200  # steps of the exponential moving average, as in the authors' figure
-POINTS = 80  # of a curve, kept for each level
+POINTS = 80  # of each curve, per level
 MOST = 8  # panels side by side
 
 
@@ -42,7 +42,7 @@ class EstimationCurves(Simulation):
     def draw(
         self, config: SimulationConfig, records: Sequence[Record], summary: Sequence[Summary]
     ) -> dict[str, Figure]:
-        """A figure for each mode: an estimator a panel, a family a line of panels."""
+        """One figure per mode: one panel per estimator, one line of panels per family."""
         modes = dict.fromkeys(record.cell.mode for record in records)
         return {
             f"estimation-curves-{mode}": _draw(config, [r for r in records if r.cell.mode == mode])
@@ -51,14 +51,14 @@ class EstimationCurves(Simulation):
 
 
 def moving_average(values: Float[np.ndarray, " n"], span: int) -> Float[np.ndarray, " n"]:
-    """Exponential moving average whose weights sum to 1 from the first value on.
+    """Exponential moving average; its weights sum to 1 from the first value on.
 
     Args:
-        values: one a step.
-        span: s, for a weight of 2 / (s + 1) of the newest value in the long run.
+        values: one per step.
+        span: s; the newest value has the weight 2 / (s + 1) in the long run.
 
     Returns:
-        As many values.
+        One average per value.
 
     Example:
         >>> moving_average(np.array([1.0, 1.0, 4.0]), span=1).tolist()
@@ -82,7 +82,7 @@ def _draw(config: SimulationConfig, records: Sequence[Record]) -> Figure:
     blocks = [methods[i : i + columns] for i in range(0, len(methods), columns)]
     lines = len(tasks) * len(blocks)
     width, height = 1.9 * columns + 0.9, 2.0 * lines + 0.9
-    figure = Figure(figsize=(width, height))  # laid out by hand: so many panels take seconds else
+    figure = Figure(figsize=(width, height))  # laid out by hand: faster with many panels
     axes = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
     figure.subplots_adjust(
         0.75 / width, 0.55 / height, 1 - 0.15 / width, 1 - 0.35 / height, 0.1, 0.22

@@ -1,4 +1,4 @@
-"""Bias, variance and mean squared error of every estimator: Figure 2 and the supplement's table."""
+"""Figure 2 and the supplement's table: bias, variance and mean squared error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from experiments.estimation.simulation import CORRECT, FAMILIES, METHODS, SimulationConfig, simulate
+from experiments.estimation.simulation import (
+    CORRECT,
+    METHODS,
+    TASK_FAMILIES,
+    SimulationConfig,
+    simulate,
+)
 from experiments.runner.base import Cell, Experiment, Record
 from experiments.runner.summaries import CellRow, Summary
 from experiments.runner.workers import pick_device
@@ -30,7 +36,7 @@ _PAPER = {
     "club": (0.15, 0.12, 0.70, 4.53, 16.57, 2.22, 5.89, 8.25, 8.23, 6.93),
     "club_sample": (0.38, 0.44, 1.31, 5.30, 17.63, 2.37, 5.89, 8.07, 8.87, 7.54),
 }
-# The same of one run of the authors' public code, whose networks are smaller; seed 0.
+# The same from one run of the authors' public code, whose networks are smaller; seed 0.
 _ONE_RUN = {
     "vub": (3.86, 15.41, 34.64, 61.58, 96.19, 1.88, 9.81, 24.38, 46.20, 75.05),
     "nwj": (2.18, 9.00, 20.87, 38.44, 61.75, 2.71, 10.93, 24.92, 45.79, 72.14),
@@ -40,7 +46,7 @@ _ONE_RUN = {
     "club": (0.33, 0.41, 0.24, 0.96, 5.11, 3.72, 11.24, 17.90, 20.62, 20.44),
     "club_sample": (0.34, 0.50, 0.44, 1.30, 6.35, 4.64, 11.61, 18.72, 20.45, 22.68),
 }
-BEST = "doe_copula"  # of this library, one and the same on all tasks
+BEST = "doe_copula"  # the best of this library, the same on all tasks
 
 
 def _by_cell(table: Mapping[str, Sequence[float]]) -> dict[tuple[str, str, str], float]:
@@ -60,12 +66,11 @@ NOTES = """
 `as-published` has the settings and the errors of the authors' public code, whose q has 7 hidden
 units in each of its two networks; the paper's own numbers come from larger ones. `cubic` is the
 element-wise cube of y, as in that code; `cubic-w` is (W y)^3, as in the paper's text, with a fixed
-W of condition 10. `correct` has the equations, the same sizes, rate and number of steps, and inputs
-that are standardised.
+W of condition 10. `correct` has the equations, the same sizes, rate and number of steps, and
+standardised inputs.
 
-- One run of the authors' code, whose numbers are given here as the paper's are, is one seed: the
-  cells of its levels move together, and its CLUB and its L1Out, which are the same thing, differ
-  from each other by as much as they do from the means here.
+- One run of the authors' code is one seed. The errors of its levels move together, and its CLUB and
+  L1Out, which are the same estimator, differ from each other as much as from the means here.
 - **VUB** is averaged over the 20 dimensions in the published code, hence its hopeless row. By the
   equation, with r(y) = N(0, I), it is exact on the Gaussian task, where y *is* N(0, I), and far off
   on the cubic ones, where y is not.
@@ -73,23 +78,22 @@ that are standardised.
   between the truth and CLUB where q is good.
 - **A better q makes CLUB larger**: with the exact p(y|x) it is d (exp(2 I/d) - 1), that is 4.43 at
   2 nats and 34.37 at 10. The small errors of `as-published` come from a q that fits badly (its
-  variance cannot fall below 1/e). CLUB is something to minimise and an upper bound, no point
-  estimate.
+  variance cannot fall below 1/e). CLUB is an upper bound to minimise, not a point estimate.
 - **log N** = 4.16 at batches of 64 is a ceiling: for InfoNCE always, for NWJ as published because
   it keeps the pairs (x_i, y_i) among its negatives.
 - No estimator can be expected below d rho^2/64, the error of the mean of the *true* log-ratio over
   a batch: 0.057, 0.103, 0.141, 0.172, 0.198 at 2, 4, 6, 8, 10 nats.
-- **doe_copula** goes past the paper under the same protocol, with the same hidden units, rate and
-  steps: `DoE(conditional=Copula(x_dim, y_dim, hidden))`. It knows no more of the task than the
-  others do. Each column is brought to normal scores by quantiles that are learnt from the batches
-  that have gone by, so that the cube, or any other increasing function of a column, does not
-  matter; and both entropies are of the same family, so that their errors cancel in part. Where the
-  dependence itself is no Gaussian one, its error is that of the Gaussian model.
+- **doe_copula** goes beyond the paper under the same protocol, with the same hidden units, rate and
+  steps: `DoE(conditional=Copula(x_dim, y_dim, hidden))`. It knows no more about the task than the
+  others. Each column is mapped to normal scores by quantiles learnt from earlier batches, so that
+  the cube, or any other increasing function of a column, does not matter. Both entropies come from
+  the same family, so that their errors partly cancel. If the dependence itself is not Gaussian, it
+  has the error of the Gaussian model.
 """
 
 
 class Simulation(Experiment[SimulationConfig]):
-    """What the experiments on the simulation share: cells, and the errors of each level."""
+    """Base class of both experiments on the simulation: cells, and the errors of each level."""
 
     config = SimulationConfig
     quick: ClassVar[Mapping[str, Any]] = {
@@ -104,17 +108,17 @@ class Simulation(Experiment[SimulationConfig]):
     notes = NOTES
 
     def cells(self, config: SimulationConfig) -> list[Cell]:
-        """Every estimator of a mode on every family of tasks."""
+        """Every estimator of each mode on every family of tasks."""
         return [
             Cell(mode, family, method, seed)
             for mode, registry in METHODS.items()
-            for family in FAMILIES
+            for family in TASK_FAMILIES
             for method in registry
             for seed in range(config.seeds)
         ]
 
     def groups(self, config: SimulationConfig, cells: Sequence[Cell]) -> list[list[Cell]]:
-        """All seeds at once; on a GPU, which that does not keep busy, everything."""
+        """All seeds at once; on a GPU everything, to keep it busy."""
         if pick_device(config.device) != "cpu":
             return [list(cells)]
         groups: dict[tuple[str, str, str], list[Cell]] = {}
@@ -150,7 +154,7 @@ class EstimationQuality(Simulation):
     costs = "10 seeds: a minute of an H200, three hours of one core"
 
     def tables(self, config: SimulationConfig, records: Sequence[Record]) -> str:
-        """As published against the authors' code; the best against what is possible."""
+        """As published against the authors' code; the best against the floor."""
         found: dict[tuple[str, str, str], list[float]] = {}
         for record in records:
             for row in record.rows:
@@ -166,7 +170,7 @@ class EstimationQuality(Simulation):
     def draw(
         self, config: SimulationConfig, records: Sequence[Record], summary: Sequence[Summary]
     ) -> dict[str, Figure]:
-        """A figure for each mode: bias, variance, MSE down, families across; crosses the paper."""
+        """One figure per mode: a row per metric, a column per family; crosses are the paper's."""
         return {
             f"estimation-quality-{mode}": _draw([each for each in summary if each.mode == mode])
             for mode in dict.fromkeys(each.mode for each in summary)
@@ -174,13 +178,13 @@ class EstimationQuality(Simulation):
 
 
 def compare(found: Mapping[tuple[str, str], Sequence[float]]) -> str:
-    """Which cells of one run of the authors' code lie outside the range of the seeds here.
+    """Compare one run of the authors' code with the range of the seeds here.
 
     Args:
         found: mean squared errors of the seeds, by method and task.
 
     Returns:
-        A table in Markdown; "" if there is nothing to compare.
+        A table in Markdown of the errors outside that range; "" if there is nothing to compare.
 
     Example:
         >>> print(compare({("club", "cubic-2"): [3.9, 4.5], ("nwj", "gaussian-2"): [2.0, 2.3]}))
@@ -243,7 +247,7 @@ def _draw(summary: Sequence[Summary]) -> Figure:
     families = list(dict.fromkeys(_family(each.task) for each in summary))
     metrics = ("bias", "variance", "mse")
     width, height = 3.4 * len(families) + 1.2, 7.5
-    figure = Figure(figsize=(width, height))  # laid out by hand, which takes seconds less
+    figure = Figure(figsize=(width, height))  # laid out by hand, which saves seconds
     axes = figure.subplots(len(metrics), len(families), squeeze=False, sharex=True)
     figure.subplots_adjust(0.8 / width, 1.3 / height, 1 - 0.15 / width, 1 - 0.4 / height, 0.22, 0.1)
     for row, metric in zip(axes, metrics, strict=True):
@@ -282,7 +286,7 @@ def _draw_metric(ax: Axes, summary: Sequence[Summary]) -> None:
 
 
 def styles(methods: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """A line for each method that tells it from the others: colour, then marker.
+    """A style of line for each method: colours first, then markers.
 
     Example:
         >>> sorted(styles(["club", "nwj", "club"]))

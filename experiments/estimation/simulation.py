@@ -1,14 +1,13 @@
-"""The simulation of the paper: estimators that learn while the mutual information rises in steps.
+"""The simulation of the paper: estimators that learn while the mutual information rises in levels.
 
-Each step draws a fresh batch; the value on it is noted *before* the update, so that it is made by a
-model that has not seen the batch. One model goes through all levels of mutual information, one
-after the other.
+Each step draws a fresh batch. The value on it is recorded *before* the update, so that the model
+has not seen the batch. One model goes through all levels of mutual information in turn.
 
 All runs of one estimator are computed side by side (`mibounds.estimators.stacked_training`): seeds,
-and on a GPU the tasks and several estimators too. Their numbers are those of one at a time, because
-all that is random in a run comes from its own generator, also the negatives an estimator draws.
+and on a GPU also tasks and several estimators. They give the same numbers as one run at a time,
+because everything random in a run comes from its own generator, including the negatives.
 
-Reference: Cheng et al. 2020, section 4.1 and the authors' code, with 4000 steps a level.
+Reference: Cheng et al. 2020, section 4.1 and the authors' code, with 4000 steps per level.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ from mibounds.tasks import CorrelatedGaussian, Mixing, SignedPower, Task, Transf
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-AHEAD = 10  # blocks of steps that are ordered from a GPU before their end is awaited
-FAMILIES = ("gaussian", "cubic", "cubic-w")
+AHEAD = 10  # blocks of steps that are queued on a GPU before waiting for their end
+TASK_FAMILIES = ("gaussian", "cubic", "cubic-w")
 
 
 def _doe_copula(x_dim: int, y_dim: int, hidden: int) -> DoE:
     return DoE(conditional=Copula(x_dim, y_dim, hidden))
 
 
-# What the library has, as it comes; and what goes past the paper.
+# The library's estimators with their defaults, and one that goes beyond the paper.
 CORRECT: dict[str, Callable[[int, int, int], nn.Module]] = {**ESTIMATORS, "doe_copula": _doe_copula}
 METHODS: dict[str, Mapping[str, Callable[[int, int, int], nn.Module]]] = {
     "as-published": AS_PUBLISHED,
@@ -54,13 +53,13 @@ class SimulationConfig(Config):
 
     Attributes:
         dim: columns of x and of y.
-        levels: mutual information in nats, one after the other.
-        steps: steps a level.
-        last: of these, so many at the end of a level count.
-        batch_size: samples a step.
-        lr: rate of Adam.
-        hidden: hidden units of a critic and of a conditional; the authors' q has two networks of
-            half as many.
+        levels: mutual information in nats, in turn.
+        steps: steps per level.
+        last: steps at the end of each level that count.
+        batch_size: samples per step.
+        lr: learning rate of Adam.
+        hidden: hidden units of a critic and of a conditional; the authors' q has two networks with
+            half as many each.
 
     Example:
         >>> len(SimulationConfig().levels) * SimulationConfig().steps
@@ -111,8 +110,8 @@ def task_of(family: str, dim: int, nats: float) -> Task:
     """The task of a family at a level.
 
     Args:
-        family: one of `FAMILIES`: Gaussian pairs; the cube of each column of y, as in the authors'
-            code; and (W y)^3 as in the paper's text, with a fixed W of condition 10.
+        family: one of `TASK_FAMILIES`: Gaussian pairs; the cube of each column of y, as in the
+            authors' code; and (W y)^3 as in the paper's text, with a fixed W of condition 10.
         dim: columns of x and of y.
         nats: mutual information.
 
@@ -136,7 +135,7 @@ def _maps(family: str, dim: int) -> tuple[Transform, ...]:
 
 
 def make_estimator(mode: str, method: str, config: SimulationConfig) -> nn.Module:
-    """An estimator with the sizes of the simulation, initialised from torch's global generator.
+    """An estimator of the simulation, initialised from torch's global generator.
 
     Example:
         >>> type(make_estimator("as-published", "l1out", SimulationConfig())).__name__
@@ -153,14 +152,14 @@ def simulate(
 ) -> Float[Tensor, "cells levels steps"]:
     """Run estimators through all levels, side by side.
 
-    Those of one mode and method are one stack. On a GPU, which a stack leaves idle most of the
-    time, each has a stream of its own, and all run at once.
+    The runs of one mode and method are one stack. A single stack leaves a GPU idle most of the
+    time, so there each has its own stream, and all run at once.
 
     Args:
-        cells: the mode, method and seed of each run; its task is one of `FAMILIES`.
+        cells: the mode, method and seed of each run; its task is one of `TASK_FAMILIES`.
         config: the settings.
-        device: where.
-        graph: whether to record the step in a CUDA graph; None for wherever that is possible.
+        device: where to run.
+        graph: whether to record the step in a CUDA graph; None to do so where possible.
 
     Returns:
         The value of each step in nats, before its update; on the CPU.
@@ -174,26 +173,26 @@ def simulate(
     kinds: dict[tuple[str, str], list[int]] = {}
     for i, cell in enumerate(cells):
         kinds.setdefault((cell.mode, cell.method), []).append(i)
-    lanes = [_Lane([cells[i] for i in own], config, device) for own in kinds.values()]
+    stacks = [_MethodRuns([cells[i] for i in own], config, device) for own in kinds.values()]
     values: list[list[Tensor]] = []
-    ahead: list[_Drawn] = []  # what streams may still read
-    for drawn in _draw(cells, config, device):
-        values.append([lane.take_steps(drawn, graph) for lane in lanes])
-        ahead.append(drawn)
+    ahead: list[_Samples] = []  # which streams may still read
+    for samples in _draw(cells, config, device):
+        values.append([runs.take_steps(samples, graph) for runs in stacks])
+        ahead.append(samples)
         if len(ahead) == AHEAD:
-            for lane in lanes:
-                lane.wait()
+            for runs in stacks:
+                runs.wait()
             ahead.clear()
-    for lane in lanes:
-        lane.wait()
+    for runs in stacks:
+        runs.wait()
     out = torch.empty(len(cells), len(config.levels), config.steps)
     for own, parts in zip(kinds.values(), zip(*values, strict=True), strict=True):
         out[own] = torch.cat(parts).T.cpu().unflatten(1, out.shape[1:])
     return out
 
 
-class _Lane:
-    """A stack of runs of one method, and on a GPU a stream for it."""
+class _MethodRuns:
+    """The runs of one method as a stack, on a GPU with its own stream."""
 
     def __init__(self, cells: Sequence[Cell], config: SimulationConfig, device: str):
         learners = []
@@ -205,8 +204,8 @@ class _Lane:
         self.stack = StackedTraining(learners, [config.lr] * (config.steps * len(config.levels)))
         self.stream = torch.cuda.Stream() if torch.device(device).type == "cuda" else None
 
-    def take_steps(self, drawn: _Drawn, graph: bool | None) -> Tensor:
-        batches = drawn.batches(self.keys)
+    def take_steps(self, samples: _Samples, graph: bool | None) -> Tensor:
+        batches = samples.batches(self.keys)
         if self.stream is None:
             return self.stack.take_steps(batches, graph).clone()
         self.stream.wait_stream(torch.cuda.current_stream())
@@ -214,7 +213,7 @@ class _Lane:
             return self.stack.take_steps(batches, graph).clone()
 
     def wait(self) -> None:
-        """Wait until the steps that were ordered are taken."""
+        """Wait for the end of the queued steps."""
         if self.stream is not None:
             self.stream.synchronize()
 
@@ -251,29 +250,30 @@ def _uniform(noise: Float[Tensor, " n"]) -> Int[Tensor, " n"]:
 
 
 def _index(estimator: CLUBSample, noise: Float[Tensor, " n"]) -> Int[Tensor, " n"]:
-    """The negatives that sampled CLUB would draw, from numbers in [0, 1)."""
+    """The negatives of sampled CLUB, from numbers in [0, 1)."""
     return noise.argsort() if estimator.draw == "permutation" else cycle(noise)
 
 
-class _Drawn:
+class _Samples:
     """Samples and noise of some steps, of each family and seed."""
 
-    def __init__(self, samples: dict[tuple[str, int], tuple[Tensor, Tensor, Tensor]]):
-        self.samples = samples
+    def __init__(self, by_key: dict[tuple[str, int], tuple[Tensor, Tensor, Tensor]]):
+        self.by_key = by_key
         self.stacked: dict[tuple[tuple[str, int], ...], tuple[Tensor, ...]] = {}
 
     def batches(self, keys: tuple[tuple[str, int], ...]) -> tuple[Tensor, ...]:
-        """Those of some runs side by side; stacked once for all methods that want the same."""
+        """The samples of some runs side by side; stacked once for all methods with these runs."""
         if keys not in self.stacked:
-            own = zip(*(self.samples[key] for key in keys), strict=True)
+            own = zip(*(self.by_key[key] for key in keys), strict=True)
             self.stacked[keys] = tuple(torch.stack(each, 1) for each in own)
         return self.stacked[keys]
 
 
-def _draw(cells: Sequence[Cell], config: SimulationConfig, device: str) -> Iterator[_Drawn]:
-    """Fresh batches of each run, and noise for negatives, from a generator for each seed.
+def _draw(cells: Sequence[Cell], config: SimulationConfig, device: str) -> Iterator[_Samples]:
+    """Fresh batches of each run, and noise for negatives, from one generator per seed.
 
-    As `task_of` samples them; but families share the Gaussian pairs of a seed, and methods both.
+    The same samples as those of `task_of`; families share the Gaussian pairs of a seed, and methods
+    share the batches.
     """
     keys = dict.fromkeys((cell.task, cell.seed) for cell in cells)
     generators = {seed: torch.Generator(device).manual_seed(seed) for _, seed in keys}
@@ -293,4 +293,4 @@ def _draw(cells: Sequence[Cell], config: SimulationConfig, device: str) -> Itera
                 for f in maps[family]:
                     y = f(y)
                 samples[family, seed] = x, y, noise
-            yield _Drawn(samples)
+            yield _Samples(samples)

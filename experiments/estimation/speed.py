@@ -1,9 +1,9 @@
-"""Time of a step of every estimator against the batch size: Figure 3.
+"""Figure 3: time of a step of every estimator against the batch size.
 
 A step is that of the simulation: the value on a batch, then the update of the estimator on it; the
-samples are there already. `as-published` computes the values in the form of the authors' code,
-through a tensor with an entry for every pair and column; `correct` is this library, which gives the
-exact values in less.
+samples are drawn before. `as-published` computes the values as the authors' code does, through a
+tensor with one entry per pair and column. `correct` is this library, which computes the exact
+values faster.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ NOTES = """
 ## Why the order is what it is
 
 The paper finds MINE and sampled CLUB fastest, then CLUB, the critics over all pairs, and L1Out
-slowest by far; `as-published` has the same order, once the batch is so large that the work counts
-for more than the calls. There
+slowest by far. `as-published` has the same order, once the batch is so large that the arithmetic
+takes longer than the calls. There
 
 - MINE, VUB and sampled CLUB handle N samples;
 - CLUB makes N x N x D numbers for its negatives, but its *update* needs none of them;
 - NWJ and InfoNCE put N² pairs through their critic, in the value and again in the update;
 - L1Out makes N x N x D numbers too, and N x N x N where its mask has a dimension too many.
 
-In `correct` the order is another one, as what a bound costs is what its mathematics costs: the
-exact CLUB is a matter of a few sums over the batch, so that sampling negatives saves nothing;
-L1Out is a product of matrices, and critics score all pairs from their halves.
+In `correct` the order differs, because a bound costs only its mathematics: the exact CLUB needs a
+few sums over the batch, so that sampling negatives saves nothing; L1Out is a product of matrices,
+and critics score all pairs from their halves.
 """
 
 
@@ -53,14 +53,14 @@ class SpeedConfig(Config):
     """Batches of growing size.
 
     Attributes:
-        seeds: number of repetitions, each with a seed of its own.
+        seeds: number of repetitions, each with its own seed.
         dim: columns of x and of y.
-        sizes: samples of a step; the paper's end at 512.
-        lr: rate of Adam.
+        sizes: samples per step; the paper's end at 512.
+        lr: learning rate of Adam.
         hidden: hidden units of a critic and of a conditional, as in the simulation.
         budget: seconds to spend on each size.
-        limit: sizes whose step would take more seconds are left out.
-        memory: and those that would need more GiB.
+        limit: leave out sizes whose step would take more seconds.
+        memory: leave out sizes that would need more GiB.
     """
 
     seeds: int = 3
@@ -91,7 +91,7 @@ class EstimationSpeed(Experiment[SpeedConfig]):
     serial = True
 
     def cells(self, config: SpeedConfig) -> list[Cell]:
-        """Every estimator of a mode."""
+        """Every estimator of each mode."""
         return [
             Cell(mode, "batch", method, seed)
             for seed in range(config.seeds)
@@ -107,7 +107,7 @@ class EstimationSpeed(Experiment[SpeedConfig]):
     def draw(
         self, config: SpeedConfig, records: Sequence[Record], summary: Sequence[Summary]
     ) -> dict[str, Figure]:
-        """Time against size, a panel for each mode."""
+        """Time against size, one panel per mode."""
         from matplotlib.figure import Figure
 
         modes = list(dict.fromkeys(each.mode for each in summary))
@@ -130,12 +130,12 @@ class EstimationSpeed(Experiment[SpeedConfig]):
 
 
 def time_sizes(config: SpeedConfig, cell: Cell, device: str) -> list[CellRow]:
-    """Time a step at each size, up to where it takes too long or too much memory.
+    """Time a step at each size, up to the one that takes too long or too much memory.
 
     Args:
         config: the settings.
         cell: mode, method and seed.
-        device: where.
+        device: where to run.
 
     Returns:
         The median time at each size, in seconds.
@@ -163,14 +163,14 @@ def time_sizes(config: SpeedConfig, cell: Cell, device: str) -> list[CellRow]:
 def make_step(
     config: SpeedConfig, cell: Cell, n: int, device: str, fast: bool = False
 ) -> Callable[[], Tensor]:
-    """A call that takes a step of an estimator and gives the value before it.
+    """A function that takes a step of an estimator and returns the value before it.
 
     Args:
         config: the settings.
         cell: mode, method and seed.
-        n: samples of a step.
-        device: where.
-        fast: whether estimators as published too are computed in the form of this library.
+        n: samples per step.
+        device: where to run.
+        fast: whether to compute published estimators, too, in this library's form.
     """
     torch.manual_seed(cell.seed)
     g = torch.Generator(device).manual_seed(cell.seed)
@@ -203,7 +203,7 @@ def make_step(
 
 
 def _time(step: Callable[[], object], budget: float, device: str) -> list[float]:
-    """Seconds of each step, after some to warm up; of several in a row, where they are short."""
+    """Seconds per step, after a warm-up; short steps are timed several at a time."""
     wait = torch.cuda.synchronize if device.startswith("cuda") else lambda: None
 
     def several(count: int) -> float:
@@ -230,7 +230,7 @@ def _time(step: Callable[[], object], budget: float, device: str) -> list[float]
 
 
 def published_value(method: str, estimator: Any, x: Tensor, y: Tensor) -> Tensor:
-    """The value of an estimator as published, through every number that the authors' code makes."""
+    """The value of a published estimator, computed the long way of the authors' code."""
     n = len(x)
     if method == "mine":
         return estimator(x, y, torch.randint(n, (n,), device=x.device))
@@ -264,7 +264,7 @@ def published_value(method: str, estimator: Any, x: Tensor, y: Tensor) -> Tensor
 
 
 def published_gib(method: str, n: int, config: SpeedConfig) -> float:
-    """About what such a step needs.
+    """Memory of such a step, approximately.
 
     Example:
         >>> round(published_gib("l1out", 512, SpeedConfig()), 1)

@@ -8,12 +8,12 @@ import torch
 
 import mibounds as mb
 from experiments import EXPERIMENTS
-from experiments.minimisation import Encoder, MinimisationConfig, published_step
+from experiments.minimisation import AngleEncoder, MinimisationConfig, published_step
 from experiments.runner.base import Cell
 
 
 def test_the_truth_is_that_of_the_samples():
-    encoder = Encoder(3, 0.3, 200_000)
+    encoder = AngleEncoder(3, 0.3, 200_000)
     with torch.no_grad():
         encoder.angle.copy_(torch.tensor([0.1, 0.4, 0.7]))
     torch.manual_seed(0)
@@ -41,7 +41,7 @@ def test_it_begins_where_it_says_and_comes_down():
 @pytest.mark.parametrize("method", ["club", "club_sample"])
 def test_the_authors_loop_fits_q_and_turns_the_angles(method):
     torch.manual_seed(0)
-    encoder = Encoder(2, 0.55, 100)
+    encoder = AngleEncoder(2, 0.55, 100)
     step = published_step(encoder, method)
     (q,) = (
         c.cell_contents

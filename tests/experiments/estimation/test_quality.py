@@ -8,7 +8,7 @@ from experiments import EXPERIMENTS, Cell
 from experiments.estimation.as_published import AS_PUBLISHED
 from experiments.estimation.simulation import (
     CORRECT,
-    FAMILIES,
+    TASK_FAMILIES,
     SimulationConfig,
 )
 
@@ -56,7 +56,7 @@ def test_quick(run, tmp_path, unchecked):
     assert set(by_key) == {
         (mode, f"{family}-{level}", method, metric)
         for mode, registry in (("as-published", AS_PUBLISHED), ("correct", CORRECT))
-        for family in FAMILIES
+        for family in TASK_FAMILIES
         for level in (2, 10)
         for method in registry
         for metric in ("mse", "bias", "variance")
@@ -72,7 +72,7 @@ def test_quick(run, tmp_path, unchecked):
         if metric == "mse":
             rest = [by_key[mode, task, method, m] for m in ("bias", "variance")]
             assert by_key[mode, task, method, "mse"] >= rest[0] ** 2 + rest[1] - 1e-9
-    for family in FAMILIES:  # as the authors' code has it, though not as the equation does
+    for family in TASK_FAMILIES:  # as the authors' code has it, though not as the equation does
         club, l1out = (
             [by_key[mode, f"{family}-2", m, "mse"] for mode in ("as-published", "correct")]
             for m in ("club", "l1out")

@@ -8,8 +8,8 @@ import torch
 import mibounds as mb
 from experiments import Cell
 from experiments.estimation.simulation import (
-    FAMILIES,
     METHODS,
+    TASK_FAMILIES,
     SimulationConfig,
     _index,
     _uniform,
@@ -89,7 +89,7 @@ def test_the_global_generator_is_left_alone():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", TASK_FAMILIES)
 def test_tasks_are_those_of_the_library(family):
     for level in (2, 10):
         assert task_of(family, 20, float(level)) == mb.TASKS[f"{family}-{level}"]
