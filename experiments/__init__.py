@@ -1,6 +1,13 @@
-"""The paper's figures and tables: one room per experiment, the runner of their cells, the data.
+"""The figures and tables of the paper: ``python -m experiments NAME`` makes one of `EXPERIMENTS`.
 
-`EXPERIMENTS` names them; ``python -m experiments NAME`` runs one.
+    runner/                  what an experiment is; its cells computed, kept, and put into tables
+    data/                    the data sets
+    estimation/              section 4.1: curves, quality and speed of the estimators
+    minimisation.py          Algorithm 1 where the truth is known
+    information_bottleneck/  section 4.2
+    domain_adaptation/       section 4.4
+
+The rooms of the experiments import the first two, never the other way round.
 """
 
 from __future__ import annotations

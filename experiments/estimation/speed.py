@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from experiments.estimation.quality import styles
-from experiments.estimation.simulation import METHODS, task_of
+from experiments.estimation.simulation import METHODS, SimulationConfig, task_of
 from experiments.runner.base import Cell, Config, Experiment, Record
 from experiments.runner.summaries import CellRow, Summary
 from experiments.runner.workers import pick_device
@@ -64,10 +64,10 @@ class SpeedConfig(Config):
     """
 
     seeds: int = 3
-    dim: int = 20
+    dim: int = SimulationConfig.dim
     sizes: tuple[int, ...] = tuple(2**k for k in range(5, 15))
-    lr: float = 5e-3
-    hidden: int = 15
+    lr: float = SimulationConfig.lr
+    hidden: int = SimulationConfig.hidden
     budget: float = 0.3
     limit: float = 5.0
     memory: float = 8.0
