@@ -62,13 +62,13 @@ def samples(
 def fit_alone(estimators: Sequence[Estimator], x: Tensor, y: Tensor, **kwargs) -> Tensor:
     """Fit one after another; the losses, (m, k)."""
     each = zip(estimators, seeds(len(estimators)), strict=True)
-    losses = [mb.fit(e, x, y, generator=g, **kwargs) for e, g in each]
+    losses = [mb.fit(e, x, y, seed=g, **kwargs) for e, g in each]
     return torch.tensor(losses, dtype=torch.float64)
 
 
 def fit_at_once(estimators: Sequence[Estimator], x: Tensor, y: Tensor, **kwargs) -> Tensor:
     """Fit at once; the losses, (m, k)."""
-    return mb.fit_many(estimators, x, y, generators=seeds(len(estimators)), **kwargs)
+    return mb.fit_many(estimators, x, y, seeds=seeds(len(estimators)), **kwargs)
 
 
 def largest_difference(a: Sequence[Estimator], b: Sequence[Estimator]) -> float:

@@ -75,11 +75,11 @@ class Clusters:
         scores = (x @ places.T - 0.5 * places.square().sum(1)).log_softmax(1)
         return math.log(self.labels) + scores.gather(1, y[:, None]).mean().item()
 
-    def sample(self, n: int, generator: int):
+    def sample(self, n: int, seed: int):
         """Rows of x, and their labels."""
         import torch
 
-        g = torch.Generator().manual_seed(generator)
+        g = torch.Generator().manual_seed(seed)
         places = self.places()
         turn = torch.randn(self.columns, self.columns, generator=g, dtype=torch.float64)
         turn = torch.linalg.qr(turn).Q[: places.shape[1]]
@@ -116,7 +116,7 @@ def measure(task: str, method: str, seed: int, n: int, budget: Any) -> dict:
     n = min(n, known.rows) if isinstance(known, Clusters) else n
     row = {"task": task, "method": method, "seed": seed, "n": n, "budget": budget}
     truth = known.mutual_information
-    x, y = known.sample(n, generator=seed)
+    x, y = known.sample(n, seed=seed)
     start = time.perf_counter()
     folds = 2 if method in mb.ESTIMATORS else None  # for time: 14 of them
     try:
@@ -165,7 +165,7 @@ def measure_large(rows: int, budget: str) -> dict:
     from mibounds.tasks import Gaussian, StudentT
 
     task = StudentT(Gaussian.dense(5, 5, 0.5), df=3.0)
-    sides = zip("xy", task.sample(rows, generator=0), strict=True)
+    sides = zip("xy", task.sample(rows, seed=0), strict=True)
     columns = {f"{name}{j}": v.numpy() for name, side in sides for j, v in enumerate(side.T)}
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"  # of the child
     with tempfile.TemporaryDirectory(prefix="mibounds-") as folder:

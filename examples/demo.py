@@ -25,7 +25,7 @@ COLOURS = {"upper": "tab:red", "lower": "tab:blue", "neither": "tab:gray"}
 
 def measure(task: Task, samples: int, steps: int, seed: int) -> list[dict]:
     """One row for each estimator: value on held-out samples, its standard error, side, seconds."""
-    x, y = task.sample(2 * samples, generator=seed)
+    x, y = task.sample(2 * samples, seed=seed)
     train, test = (x[:samples], y[:samples]), (x[samples:], y[samples:])
     names = {name: partial(cls, task.x_dim, task.y_dim) for name, cls in mb.ESTIMATORS.items()}
     for cls in (mb.CLUB, mb.CLUBSample, mb.L1Out, mb.VUB):
@@ -36,10 +36,9 @@ def measure(task: Task, samples: int, steps: int, seed: int) -> list[dict]:
         for name, make in names.items():
             progress.update(bar, description=f"fitting {name}")
             torch.manual_seed(seed)
-            generator = torch.Generator().manual_seed(seed)
             start = time.perf_counter()
             estimator = make()
-            mb.fit(estimator, *train, steps=steps, generator=generator)
+            mb.fit(estimator, *train, steps=steps, seed=seed)
             estimator.eval()
             with torch.no_grad():
                 batches = zip(test[0].split(500), test[1].split(500), strict=True)

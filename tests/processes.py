@@ -52,7 +52,7 @@ def run(estimator, x, y, group):
         out[f"loss {step}"] = estimator.learning_loss(x, y, group=group)
         draw = {}
         if isinstance(estimator, mb.CLUBSample):
-            draw = {"generator": torch.Generator().manual_seed(step)}
+            draw = {"seed": torch.Generator().manual_seed(step)}
         out[f"value {step}"] = estimator(x, y, group=group, **draw)
     sum(out.values()).backward()
     gradients = {k: p.grad for k, p in estimator.named_parameters() if p.grad is not None}

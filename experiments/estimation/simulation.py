@@ -284,7 +284,7 @@ def _draw(cells: Sequence[Cell], config: SimulationConfig, device: str) -> Itera
             shape = min(BLOCK, config.steps - start), config.batch_size
             pairs = {}
             for seed, g in generators.items():
-                pair = gaussian.sample(shape[0] * shape[1], generator=g)
+                pair = gaussian.sample(shape[0] * shape[1], seed=g)
                 noise = torch.rand(shape[0], 2, shape[1], generator=g, device=device)
                 pairs[seed] = *(each.unflatten(0, shape) for each in pair), noise
             samples = {}

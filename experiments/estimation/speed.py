@@ -174,7 +174,7 @@ def make_step(
     """
     torch.manual_seed(cell.seed)
     g = torch.Generator(device).manual_seed(cell.seed)
-    x, y = task_of("gaussian", config.dim, 4.0).sample(n, generator=g)
+    x, y = task_of("gaussian", config.dim, 4.0).sample(n, seed=g)
     estimator: Any = METHODS[cell.mode][cell.method](config.dim, config.dim, config.hidden)
     estimator = estimator.to(device)
     optimizer = torch.optim.Adam(estimator.parameters(), lr=config.lr)

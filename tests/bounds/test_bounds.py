@@ -198,7 +198,7 @@ def test_all_other_samples_as_negatives_is_the_exact_club(scores):
 
 def test_the_generator_decides_the_draw():
     a, b, c = (
-        bounds.draw_negatives(64, 2, generator=torch.Generator().manual_seed(s)) for s in (1, 1, 2)
+        bounds.draw_negatives(64, 2, seed=torch.Generator().manual_seed(s)) for s in (1, 1, 2)
     )
     assert (a == b).all()
     assert (a != c).any()

@@ -58,12 +58,12 @@ def seeds(m=M):
 def assert_same_as_one_by_one(estimators, x, y, *, own_x=False, own_y=False, **kwargs):
     kwargs = {"steps": 25, "batch_size": 16, "lr": 1e-2, **kwargs}
     alone = copy.deepcopy(estimators)
-    history = fit_many(estimators, x, y, generators=seeds(len(alone)), **kwargs)
+    history = fit_many(estimators, x, y, seeds=seeds(len(alone)), **kwargs)
     kwargs.pop("at_once", None)
     for j, (estimator, g) in enumerate(zip(alone, seeds(len(alone)), strict=True)):
         before = copy.deepcopy(estimator.state_dict())
         data = x[j] if own_x else x, y[j] if own_y else y
-        losses = mb.fit(estimator, *data, generator=g, **kwargs)
+        losses = mb.fit(estimator, *data, seed=g, **kwargs)
         torch.testing.assert_close(history[j].tolist(), losses, rtol=0, atol=1e-8)
         state, expected = estimators[j].state_dict(), estimator.state_dict()
         torch.testing.assert_close(state, expected, rtol=0, atol=1e-8)
@@ -154,10 +154,10 @@ def test_a_common_source_is_used_as_one_by_one(source):
     g = None if source == "global" else torch.Generator().manual_seed(1)
     torch.manual_seed(2)
     for estimator in one:
-        mb.fit(estimator, x, y, steps=15, batch_size=16, generator=g)
+        mb.fit(estimator, x, y, steps=15, batch_size=16, seed=g)
     g = None if source == "global" else torch.Generator().manual_seed(1)
     torch.manual_seed(2)
-    fit_many(many, x, y, steps=15, batch_size=16, generators=g and [g] * M, at_once=2)
+    fit_many(many, x, y, steps=15, batch_size=16, seeds=g and [g] * M, at_once=2)
     for a, b in zip(one, many, strict=True):
         torch.testing.assert_close(a.state_dict(), b.state_dict(), rtol=0, atol=1e-8)
 
@@ -290,8 +290,8 @@ def test_wrong_arguments_are_refused(unchecked):
     before = copy.deepcopy([e.state_dict() for e in many])
     with pytest.raises(ValueError, match="Expected at least one estimator but got none"):
         fit_many([], x, y)
-    with pytest.raises(ValueError, match=r"generator for each of 3 estimators but got 2; leave"):
-        fit_many(many, x, y, generators=seeds(2))
+    with pytest.raises(ValueError, match=r"a seed for each of 3 estimators but got 2; leave"):
+        fit_many(many, x, y, seeds=seeds(2))
     with pytest.raises(ValueError, match=r"Expected steps to be an integer >= 0 but got -1"):
         fit_many(many, x, y, steps=-1)
     with pytest.raises(ValueError, match=r"Expected batch_size to be .* but got 0"):
@@ -407,8 +407,8 @@ def test_a_recorded_step_gives_the_same_numbers():
     x, y = (v.cuda() for v in samples())
     plain = [e.cuda() for e in make(lambda: mb.MINE(X, Y, 8))]
     recorded = copy.deepcopy(plain)
-    fit_many(plain, x, y, steps=50, generators=seeds(), graph=False)
-    fit_many(recorded, x, y, steps=50, generators=seeds(), graph=True)
+    fit_many(plain, x, y, steps=50, seeds=seeds(), graph=False)
+    fit_many(recorded, x, y, steps=50, seeds=seeds(), graph=True)
     for a, b in zip(plain, recorded, strict=True):
         torch.testing.assert_close(a.state_dict(), b.state_dict(), rtol=0, atol=1e-8)
 

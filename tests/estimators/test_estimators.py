@@ -141,7 +141,7 @@ def test_a_fit_finds_the_same_mi_in_any_unit(name, scale):
     def value(unit):
         estimator = make(name)
         g = torch.Generator().manual_seed(0)
-        mb.fit(estimator, unit * x, unit * y, steps=100, batch_size=64, generator=g)
+        mb.fit(estimator, unit * x, unit * y, steps=100, batch_size=64, seed=g)
         return value_of(estimator, unit * x, unit * y).item()
 
     assert value(scale) == pytest.approx(value(1.0), rel=0.02, abs=0.02)
@@ -371,8 +371,8 @@ def test_functions_take_the_distribution_itself():
         torch.testing.assert_close(value, estimator(x, y))
     draws = [torch.Generator().manual_seed(5) for _ in range(2)]
     torch.testing.assert_close(
-        mb.club_sample(p, y, k=2, generator=draws[0]),
-        mb.CLUBSample(conditional=q, k=2)(x, y, generator=draws[1]),
+        mb.club_sample(p, y, k=2, seed=draws[0]),
+        mb.CLUBSample(conditional=q, k=2)(x, y, seed=draws[1]),
     )
 
 

@@ -308,12 +308,12 @@ def test_other_conditionals_take_drawn_negatives(conditional, negatives):
     estimator = mb.CLUB(conditional=stirred(conditional(), x, y), negatives=negatives)
     whole = estimator(x, y).item()
     g = torch.Generator().manual_seed(0)
-    result = evaluate(estimator, (x, y), batch_size=250, k=8, generator=g)
+    result = evaluate(estimator, (x, y), batch_size=250, k=8, seed=g)
     assert not result.exact
     assert "8 drawn negatives" in result.note
     assert abs(result.nats - whole) < 4 * result.error
     assert 0 < result.error < 0.1
-    again = evaluate(estimator, (x, y), batch_size=250, k=8, generator=g.manual_seed(0))
+    again = evaluate(estimator, (x, y), batch_size=250, k=8, seed=g.manual_seed(0))
     assert again == result
 
 

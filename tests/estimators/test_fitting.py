@@ -9,10 +9,10 @@ TASK = Gaussian.dense(x_dim=3, y_dim=2, correlation=0.6)
 
 
 def test_a_fitted_estimator_measures_held_out_samples():
-    x, y = TASK.sample(6000, generator=0)
+    x, y = TASK.sample(6000, seed=0)
     estimator = mb.DoE(conditional=mb.FullGaussian(3, 2), marginal=mb.FullGaussian(0, 2))
     g = torch.Generator().manual_seed(0)
-    history = mb.fit(estimator, x[:3000], y[:3000], steps=500, generator=g)
+    history = mb.fit(estimator, x[:3000], y[:3000], steps=500, seed=g)
     assert len(history) == 50
     assert history[-1] < history[0]
     value = estimator(x[3000:], y[3000:]).item()
@@ -20,19 +20,19 @@ def test_a_fitted_estimator_measures_held_out_samples():
 
 
 def test_the_same_seed_gives_the_same_fit():
-    x, y = TASK.sample(500, generator=0)
+    x, y = TASK.sample(500, seed=0)
 
     def value():
         torch.manual_seed(1)
         estimator = mb.NWJ(3, 2)
-        mb.fit(estimator, x, y, steps=20, generator=torch.Generator().manual_seed(2))
+        mb.fit(estimator, x, y, steps=20, seed=2)
         return estimator(x, y)
 
     assert value() == value()
 
 
 def test_the_mode_is_put_back_and_every_step_is_reported():
-    x, y = TASK.sample(50, generator=0)
+    x, y = TASK.sample(50, seed=0)
     estimator = mb.CLUB(3, 2).eval()
     seen = []
     mb.fit(estimator, x, y, steps=7, on_step=lambda step, loss: seen.append((step, loss)))
@@ -42,7 +42,7 @@ def test_the_mode_is_put_back_and_every_step_is_reported():
 
 
 def test_values_that_are_no_numbers_are_refused_before_anything_is_fitted():
-    x, y = TASK.sample(50, generator=0)
+    x, y = TASK.sample(50, seed=0)
     x[7, 1] = float("nan")
     y[3] = float("inf")
     estimator = mb.CLUB(3, 2)
@@ -55,7 +55,7 @@ def test_values_that_are_no_numbers_are_refused_before_anything_is_fitted():
 
 
 def test_a_fit_that_explodes_says_so():
-    x, y = TASK.sample(500, generator=0)
+    x, y = TASK.sample(500, seed=0)
     with pytest.raises(FloatingPointError, match=r"finite learning loss but got .* lower lr"):
         mb.fit(mb.NWJ(3, 2), x, y, steps=200, lr=1e4)
 
@@ -128,7 +128,7 @@ def test_looks_are_every_25_steps_and_at_the_end():
 
 def test_without_held_out_samples_nobody_looks():
     looks = []
-    x, y = TASK.sample(50, generator=0)
+    x, y = TASK.sample(50, seed=0)
     mb.fit(mb.CLUB(3, 2), x, y, steps=30, on_check=lambda *look: looks.append(look))
     assert looks == []
 
@@ -160,7 +160,7 @@ def test_what_must_be_beaten_is_given_half_the_patience():
 
 
 def test_held_out_samples_are_checked_like_the_others():
-    x, y = TASK.sample(50, generator=0)
+    x, y = TASK.sample(50, seed=0)
     bad = x.clone()
     bad[3, 0] = float("inf")
     with pytest.raises(ValueError, match="finite held-out x but got"):

@@ -24,7 +24,7 @@ def gaussian(mi):
 
 
 def batches(task, n, count, dtype=torch.float64):
-    x, y = task.sample(n * count, generator=7, dtype=dtype)
+    x, y = task.sample(n * count, seed=7, dtype=dtype)
     return zip(x.split(n), y.split(n), strict=True)
 
 
@@ -54,7 +54,7 @@ def exact(name, task):
 )
 def test_club_with_the_exact_conditional(mi, club):
     task = gaussian(mi)
-    x, y = task.sample(40_000, generator=1, dtype=torch.float64)
+    x, y = task.sample(40_000, seed=1, dtype=torch.float64)
     assert task.club == pytest.approx(club, abs=0.006)
     for negatives in ("others", "all"):
         estimator = mb.CLUB(conditional=task.conditional, negatives=negatives)
@@ -65,7 +65,7 @@ def test_club_with_the_exact_conditional(mi, club):
 @pytest.mark.parametrize("mi", LEVELS)
 def test_vub_with_the_exact_conditional_is_mi(mi):
     task = gaussian(mi)
-    x, y = task.sample(40_000, generator=1, dtype=torch.float64)
+    x, y = task.sample(40_000, seed=1, dtype=torch.float64)
     for form in ("sampled", "kl"):
         value = mb.VUB(conditional=task.conditional, form=form)(x, y)
         assert value.item() == pytest.approx(mi, rel=0.02)
@@ -93,7 +93,7 @@ def test_the_published_leave_one_out_was_club_and_ours_is_not():
 
 def test_the_one_over_n_squared_form_is_too_small_by_its_factor():
     task = gaussian(4)
-    x, y = task.sample(16, generator=1, dtype=torch.float64)
+    x, y = task.sample(16, seed=1, dtype=torch.float64)
     p = task.conditional(x)
     torch.testing.assert_close(
         mb.club(p, y, negatives="all"), (1 - 1 / 16) * mb.club(p, y, negatives="others")
@@ -153,7 +153,7 @@ def test_exact_conditionals_of_many_tasks_give_upper_bounds():
     """Theorem 3.1 beyond the Gaussian pairs: any task whose conditional is known."""
     tried = 0
     for name, task in TASKS.items():
-        x, y = task.sample(2000, generator=3, dtype=torch.float64)
+        x, y = task.sample(2000, seed=3, dtype=torch.float64)
         try:
             p = task.conditional(x)
         except NotImplementedError:
@@ -171,8 +171,8 @@ def test_exact_conditionals_of_many_tasks_give_upper_bounds():
 def test_a_bijection_of_y_changes_no_bound_with_the_exact_conditional():
     """The Jacobian depends on y alone and cancels: CLUB and L1Out are invariant, like MI."""
     plain, cubic = TASKS["gaussian-4"], TASKS["cubic-4"]
-    x, y = plain.sample(64, generator=2, dtype=torch.float64)
-    x3, y3 = cubic.sample(64, generator=2, dtype=torch.float64)
+    x, y = plain.sample(64, seed=2, dtype=torch.float64)
+    x3, y3 = cubic.sample(64, seed=2, dtype=torch.float64)
     torch.testing.assert_close(x3, x)
     torch.testing.assert_close(mb.club(cubic.conditional(x3), y3), mb.club(plain.conditional(x), y))
     torch.testing.assert_close(
@@ -182,7 +182,7 @@ def test_a_bijection_of_y_changes_no_bound_with_the_exact_conditional():
 
 def test_a_known_conditional_of_x_given_y_is_the_same_with_the_arguments_swapped():
     task = Gaussian.dense(x_dim=3, y_dim=2, correlation=0.6)
-    x, y = task.sample(50_000, generator=1, dtype=torch.float64)
+    x, y = task.sample(50_000, seed=1, dtype=torch.float64)
     s = torch.tensor(task.covariance, dtype=torch.float64)
     gain = s[:3, 3:] @ torch.linalg.inv(s[3:, 3:])
     rest = s[:3, :3] - gain @ s[3:, :3]
@@ -235,7 +235,7 @@ class Chosen:
         return 0.5 * (1 / self.t**2 - 1 + 2 * math.log(self.t))
 
     def samples(self, n):
-        x, y = CorrelatedGaussian(1, RHO).sample(n, generator=5, dtype=torch.float64)
+        x, y = CorrelatedGaussian(1, RHO).sample(n, seed=5, dtype=torch.float64)
         return x, y
 
 
@@ -254,7 +254,7 @@ def test_theorem_3_2_vclub_is_above_mi_just_when_q_is_nearer_to_the_joint(a, s):
 
 def test_theorem_3_1_equality_only_under_independence():
     independent = CorrelatedGaussian(3, 0.0)
-    x, y = independent.sample(50_000, generator=1, dtype=torch.float64)
+    x, y = independent.sample(50_000, seed=1, dtype=torch.float64)
     assert abs(mb.club(independent.conditional(x), y).item()) < 1e-9
     assert Chosen(RHO, math.sqrt(1 - RHO**2)).club > Chosen.mi
     # under independence vCLUB is exact for any q, not only for the true conditional
@@ -334,7 +334,7 @@ def test_sampled_club_is_unbiased_and_sampled_l1out_is_not():
 
 def test_club_is_infinite_with_a_warning_where_a_pair_is_impossible():
     for task in (UniformNoise(0.1), DiscreteTable(((0.5, 0.0), (0.25, 0.25)))):
-        x, y = task.sample(100, generator=0)
+        x, y = task.sample(100, seed=0)
         for cls in (mb.CLUB, mb.CLUBSample):
             with pytest.warns(RuntimeWarning, match=r"is \+inf: the conditional gives some y_j"):
                 value = cls(conditional=task.conditional)(x, y)
@@ -344,7 +344,7 @@ def test_club_is_infinite_with_a_warning_where_a_pair_is_impossible():
 
 def test_a_table_without_reachable_zeros_is_finite():
     task = DiscreteTable(((0.5, 0.0, 0.1), (0.2, 0.0, 0.2)))  # class 1 never occurs: 0 log 0
-    x, y = task.sample(1000, generator=0)
+    x, y = task.sample(1000, seed=0)
     value = mb.CLUB(conditional=task.conditional)(x, y)
     assert value.isfinite()
     assert value > task.mutual_information - 0.05

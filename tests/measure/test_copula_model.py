@@ -413,7 +413,7 @@ def test_which_side_is_modelled():
 @pytest.mark.parametrize("name", ["student-1", "swiss-roll"])
 def test_it_comes_near_to_truths_that_are_not_gaussian(name):
     task = mb.TASKS[name]
-    x, y = task.sample(4000, generator=0)
+    x, y = task.sample(4000, seed=0)
     effort = Effort(folds=2, members=1, steps=600)
     found = measure(x, y, effort=effort)
     assert found.nats == pytest.approx(task.mutual_information, abs=0.12)

@@ -525,7 +525,7 @@ def test_advice_variance_exploding():
     found = {}
     for name in ("gaussian-10", "gaussian-dense"):
         task = mb.TASKS[name]
-        x, y = task.sample(500, generator=0)
+        x, y = task.sample(500, seed=0)
         worth = estimation._worth(mb.NWJ(critic=task.log_ratio), x, y, np.arange(500))
         row = mb.Row("nwj", "lower", "", 1.0, 0.1, 0.0)
         found[name] = [a.code for a in look_at_estimator(row, [worth], 500)]
@@ -625,7 +625,7 @@ def test_the_kinds_of_some_columns():
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_it_fits_also_where_gradients_are_off(mode):
     task = mb.TASKS["mixture-cross"]
-    x, y = task.sample(400, generator=0)
+    x, y = task.sample(400, seed=0)
     on = mb.estimate(x, y, methods=["doe", "bridge"], budget="fast", folds=2)
     with mode():
         x, y = x + 0, y + 0
@@ -635,7 +635,7 @@ def test_it_fits_also_where_gradients_are_off(mode):
 
 
 def test_fits_also_where_gradients_are_off():
-    x, y = mb.TASKS["gaussian-2"].sample(200, generator=0)
+    x, y = mb.TASKS["gaussian-2"].sample(200, seed=0)
     with torch.no_grad():
         one, many = mb.CLUB(20, 20, 8), [mb.CLUB(20, 20, 8) for _ in range(2)]
         assert mb.fit(one, x, y, steps=11)[-1] < mb.fit(mb.CLUB(20, 20, 8), x, y, steps=1)[0]

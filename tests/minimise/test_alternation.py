@@ -42,7 +42,7 @@ def test_a_call_is_the_alternation_written_out(name):
             optimizer.zero_grad()
             estimator.learning_loss(plain.detach(), s).backward()
             optimizer.step()
-        options = {"generator": generator} if name == "club_sample" else {}
+        options = {"seed": generator} if name == "club_sample" else {}
         want = estimator(plain, s, **options)
         torch.testing.assert_close(value, want)
         torch.testing.assert_close(gradient, torch.autograd.grad(want, plain)[0])

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from mibounds.samples.batches import Batch
 from mibounds.samples.pairs import Negatives, Pairs, check_negatives
+from mibounds.samples.seeds import Seed, make_generator
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -107,7 +108,7 @@ def draw_negatives(
     n: int,
     k: int = 1,
     draw: Draw = "derangement",
-    generator: torch.Generator | None = None,
+    seed: Seed = None,
     device: torch.device | str | None = None,
 ) -> Int[Tensor, "n k"]:
     """Draw the indices of k negatives for each of n samples.
@@ -123,14 +124,14 @@ def draw_negatives(
         n: number of samples, at least 2.
         k: negatives per sample; at most n - 1 with "derangement".
         draw: how to draw.
-        generator: source of randomness; torch's global one if left out.
+        seed: of the draw, see `mibounds.samples.seeds`.
         device: device of the indices.
 
     Returns:
         Indices in 0 ... n - 1.
 
     Example:
-        >>> index = draw_negatives(4, k=3, generator=torch.Generator().manual_seed(0))
+        >>> index = draw_negatives(4, k=3, seed=0)
         >>> index.sort(1).values.tolist()
         [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]]
     """
@@ -145,6 +146,7 @@ def draw_negatives(
             f'Expected {limit} negatives per sample with draw="{draw}" but got k={k}; '
             'take another k, or draw="uniform", which draws with replacement.'
         )
+    generator = make_generator(seed)
     where = generator.device if generator is not None else device
     if draw == "uniform":
         index = torch.randint(n, (n, k), generator=generator, device=where)

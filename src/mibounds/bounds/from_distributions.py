@@ -33,6 +33,7 @@ from mibounds.bounds.from_conditionals import leave_out_own
 from mibounds.samples.batches import Batch
 from mibounds.samples.checks import check_samples
 from mibounds.samples.pairs import Negatives
+from mibounds.samples.seeds import Seed
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int, Shaped
@@ -82,7 +83,7 @@ def club_sample(
     *,
     k: int = 1,
     draw: Draw = "derangement",
-    generator: torch.Generator | None = None,
+    seed: Seed = None,
     index: Int[Tensor, "n k"] | None = None,
     group: dist.ProcessGroup | None = None,
 ) -> Float[Tensor, ""]:
@@ -93,7 +94,7 @@ def club_sample(
         y: samples.
         k: negatives per sample.
         draw: how to draw them, see [`mibounds.bounds.draw_negatives`][].
-        generator: source of randomness; that of the first process counts.
+        seed: of the draw, see `mibounds.samples.seeds`; that of the first process counts.
         index: negatives drawn already, for this process's samples among those of all.
         group: processes whose batches are joined, see `mibounds.samples.batches`.
 
@@ -112,7 +113,7 @@ def club_sample(
             "pass index[:, None] for one negative per sample."
         )
     if index is None:
-        drawn = draw_negatives(batch.size, k, draw, generator, y.device)
+        drawn = draw_negatives(batch.size, k, draw, seed, y.device)
         index = batch.local(batch.from_first(drawn))
     base, _ = unwrap(p)
     if type(base) is Normal:

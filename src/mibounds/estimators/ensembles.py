@@ -23,6 +23,7 @@ from mibounds.estimators import CriticEstimator, Estimator
 from mibounds.estimators.fitting import fit
 from mibounds.estimators.stacked_training import StackedTraining, cosine, draw_batches
 from mibounds.samples.checks import check_finite, check_pair, check_size
+from mibounds.samples.seeds import Seed, make_generator
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Shaped
@@ -41,13 +42,13 @@ def fit_many(
     steps: int = 1000,
     batch_size: int = 128,
     lr: float = 3e-3,
-    generators: Sequence[torch.Generator] | None = None,
+    seeds: Sequence[Seed] | None = None,
     graph: bool | None = None,
     at_once: int | None = None,
 ) -> Float[Tensor, "m k"]:
     """Fit many independent estimators of one architecture at once, each as `fit` would.
 
-    The numbers are those of ``fit(estimators[j], x, y, generator=generators[j])`` one by one, up to
+    The numbers are those of ``fit(estimators[j], x, y, seed=seeds[j])`` one by one, up to
     rounding. The estimators may differ in their parameters and statistics, and for `BA` in the
     entropy, but not in type, sizes or settings. Estimators with nothing to learn are left as they
     are. If one of them explodes, the others keep what they have learnt so far.
@@ -62,8 +63,9 @@ def fit_many(
         steps: number of batches.
         batch_size: samples per batch, for each estimator.
         lr: learning rate at the start, which falls to zero along a cosine.
-        generators: source of each one's batches, fastest on the CPU wherever the samples are; if
-            left out, torch's global one, of which each takes all its batches before the next.
+        seeds: of each one's batches, see `mibounds.samples.seeds`; generators are fastest on the
+            CPU, wherever the samples are. From a common generator, torch's global one if left out,
+            each takes all its batches before the next.
         graph: whether to record the step as a CUDA graph; if left out, wherever the estimators are
             on a GPU and nothing in the step waits for it.
         at_once: how many to fit at once, group after group; if left out, all of them on a GPU, and
@@ -88,11 +90,12 @@ def fit_many(
         raise ValueError(
             "Expected at least one estimator but got none; pass [mb.CLUB(x_dim, y_dim)]."
         )
-    if generators is not None and len(generators) != m:
+    if seeds is not None and len(seeds) != m:
         raise ValueError(
-            f"Expected a generator for each of {m} estimators but got {len(generators)}; "
-            "leave them out to use torch's global one."
+            f"Expected a seed for each of {m} estimators but got {len(seeds)}; "
+            "leave them out to use torch's global generator."
         )
+    generators = [make_generator(seed) for seed in seeds or [None] * m]
     check_size("steps", steps, at_least=0)
     check_size("batch_size", batch_size)
     n, own_x, own_y = _check_data(estimators[0], x, y, m)
@@ -113,7 +116,7 @@ def fit_many(
     try:
         for first in range(0, m, size):
             group = estimators[first : first + size]
-            sources = generators[first : first + size] if generators else [None] * len(group)
+            sources = generators[first : first + size]
             if len(group) == 1 and not x.is_cuda:  # nothing to share
                 data = x[first] if own_x else x, y[first] if own_y else y
                 losses = _fit_alone(group[0], *data, steps, batch_size, lr, sources[0], first)
@@ -140,9 +143,7 @@ def _fit_alone(
 ) -> Float[Tensor, "1 k"]:
     """`fit` for one of many."""
     try:
-        losses = fit(
-            estimator, x, y, steps=steps, batch_size=batch_size, lr=lr, generator=generator
-        )
+        losses = fit(estimator, x, y, steps=steps, batch_size=batch_size, lr=lr, seed=generator)
     except FloatingPointError as error:
         raise FloatingPointError(f"Estimator {number}: {error}") from None
     return torch.tensor([losses], dtype=next(estimator.parameters()).dtype)

@@ -14,6 +14,7 @@ import torch
 
 from mibounds.estimators import BA, CLUB, VUB, CLUBSample, DoE, Estimator
 from mibounds.estimators.accumulators import Accumulator, Evaluation, choose_accumulator, computes
+from mibounds.samples.seeds import Seed, make_generator
 from mibounds.samples.streams import Stream
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def evaluate(
     batch_size: int = 65536,
     batch_size_pairs: int = 1024,
     k: int = 16,
-    generator: torch.Generator | None = None,
+    seed: Seed = None,
     progress: bool | None = None,
 ) -> Evaluation:
     """The value of an estimator over a whole data set, in one pass and constant memory.
@@ -54,7 +55,7 @@ def evaluate(
         batch_size: rows to read at a time.
         batch_size_pairs: rows of a batch for the bounds that are averaged over batches.
         k: negatives per row, where they have to be drawn.
-        generator: source of those draws; torch's global one if left out.
+        seed: of those draws, see `mibounds.samples.seeds`.
         progress: whether to show a progress bar, for which the extra ``plot`` is needed; if left
             out, on a terminal where that is installed.
 
@@ -91,6 +92,7 @@ def evaluate(
     )
     training = {module: module.training for module in estimator.modules()}
     total: Accumulator | None = None
+    generator = make_generator(seed)
     estimator.eval()
     try:
         with torch.no_grad(), _bar(rows.count, progress) as advance:

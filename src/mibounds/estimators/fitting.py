@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mibounds.samples.checks import check_finite, check_pair
+from mibounds.samples.seeds import Seed, make_generator
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Shaped
@@ -41,7 +42,7 @@ def fit(
     steps: int = 1000,
     batch_size: int = 128,
     lr: float = 3e-3,
-    generator: torch.Generator | None = None,
+    seed: Seed = None,
     on_step: Callable[[int, float], None] | None = None,
     held_out: tuple[Tensor, Tensor] | None = None,
     patience: int = 300,
@@ -63,7 +64,7 @@ def fit(
         steps: number of batches.
         batch_size: samples per batch.
         lr: learning rate at the start.
-        generator: source of the batches; torch's global one if left out.
+        seed: of the batches, see `mibounds.samples.seeds`.
         on_step: called after each step with its number and the loss; reading the loss in every
             step makes a GPU wait.
         held_out: further samples x and y, which decide when to stop.
@@ -80,7 +81,7 @@ def fit(
         >>> import mibounds as mb
         >>> g = torch.Generator().manual_seed(0)
         >>> x = torch.randn(512, 3, generator=g)
-        >>> history = fit(mb.CLUB(3, 2), x, x[:, :2], steps=50, generator=g)
+        >>> history = fit(mb.CLUB(3, 2), x, x[:, :2], steps=50, seed=0)
         >>> history[-1] < history[0]
         True
     """
@@ -100,6 +101,7 @@ def fit(
     estimator.train()
     history: list[float] = []
     best = None if held_out is None else _BestAverage(estimator, parameters, held_out)
+    generator = make_generator(seed)
     where = generator.device if generator is not None else x.device
     try:
         for step in range(steps):

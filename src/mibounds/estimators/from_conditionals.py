@@ -22,6 +22,7 @@ from mibounds.estimators.base import Estimator, Side, dims_or_part
 from mibounds.networks import Hidden
 from mibounds.samples.checks import check_pair, check_shapes, check_size
 from mibounds.samples.pairs import Negatives, check_negatives
+from mibounds.samples.seeds import Seed
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int, Shaped
@@ -216,7 +217,7 @@ class CLUBSample(ConditionalEstimator):
         x: Shaped[Tensor, "n *x"],
         y: Shaped[Tensor, "n *y"],
         *,
-        generator: torch.Generator | None = None,
+        seed: Seed = None,
         index: Int[Tensor, "n k"] | None = None,
         group: dist.ProcessGroup | None = None,
     ) -> Float[Tensor, ""]:
@@ -225,13 +226,13 @@ class CLUBSample(ConditionalEstimator):
         Args:
             x: samples.
             y: samples.
-            generator: source of randomness; torch's global one if left out.
+            seed: of the negatives, see `mibounds.samples.seeds`.
             index: negatives drawn already, for a value that can be repeated.
             group: processes whose batches are joined; the first one draws.
         """
         p, y = self.distribution(x, y)
         return from_distributions.club_sample(
-            p, y, k=self.k, draw=self.draw, generator=generator, index=index, group=group
+            p, y, k=self.k, draw=self.draw, seed=seed, index=index, group=group
         )
 
 

@@ -451,7 +451,6 @@ class _Work:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(self.seed + 1000 * fold + member)
                 model = make().to(self.device)
-            generator = torch.Generator().manual_seed(self.seed + 1000 * fold + member)
             looks: list[tuple[str, Look]] = []
             fit(
                 model,
@@ -460,7 +459,7 @@ class _Work:
                 steps=self.effort.steps,
                 batch_size=self.effort.batch_size,
                 lr=self.effort.lr if a.shape[1] else 10 * self.effort.lr,
-                generator=generator,
+                seed=self.seed + 1000 * fold + member,
                 held_out=(a[check], e[check]),
                 patience=self.effort.patience,
                 to_beat=-base,

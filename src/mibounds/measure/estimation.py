@@ -477,7 +477,7 @@ def _fit_outside(
         y[train],
         steps=p.effort.steps,
         batch_size=min(128, p.effort.batch_size),
-        generator=torch.Generator().manual_seed(p.seed + fold),
+        seed=p.seed + fold,
         held_out=(x[check[:MEETING]], y[check[:MEETING]]),
         patience=p.effort.patience,
         on_check=lambda *look: history.append(Point(name, fold, *look)),

@@ -220,7 +220,7 @@ class Alternation:
             for (e, sides), q in zip(self._directions(x, y), qs, strict=True):
                 options: dict[str, Any] = {"group": group}
                 if isinstance(e, CLUBSample):
-                    options["generator"] = self.generator(x.device)
+                    options["seed"] = self.generator(x.device)
                 values.append(functional_call(e, q, sides, options))
         return values[0] if len(values) == 1 else sum(values[1:], values[0]) / len(values)
 

@@ -1,6 +1,6 @@
 """Joint distributions of (x, y) whose mutual information is known, to hold estimators against.
 
-    x, y = TASKS["cubic-4"].sample(64, generator=0)
+    x, y = TASKS["cubic-4"].sample(64, seed=0)
     TASKS["cubic-4"].mutual_information  # 4.0 nats
 
 `TASKS` names ready ones; the classes make others.

@@ -20,6 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mibounds.samples.seeds import Seed, make_generator
+
 if TYPE_CHECKING:
     from jaxtyping import Float, Shaped
     from torch.distributions import Distribution
@@ -46,15 +48,14 @@ class Task(ABC):
     def sample(
         self,
         n: int,
-        generator: torch.Generator | int | None = None,
+        seed: Seed = None,
         dtype: torch.dtype | None = None,
     ) -> tuple[Float[Tensor, "n x_dim"], Shaped[Tensor, "n ..."]]:
         """Draws n independent pairs.
 
         Args:
             n: number of pairs.
-            generator: source of randomness, which also sets the device; an integer is the seed of a
-                new one on the CPU, None is torch's global one.
+            seed: of the draw, see `mibounds.samples.seeds`; a generator also sets the device.
             dtype: of the real columns; torch's default dtype if None.
 
         Returns:
@@ -62,8 +63,7 @@ class Task(ABC):
             labels of shape (n,).
         """
         expect_count("n", n)
-        if isinstance(generator, int | np.integer):
-            generator = torch.Generator().manual_seed(int(generator))
+        generator = make_generator(seed)
         device = torch.get_default_device() if generator is None else generator.device
         with torch.no_grad(), torch.device(device):
             return self._draw(n, generator, dtype or torch.get_default_dtype())
