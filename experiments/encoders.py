@@ -19,8 +19,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mibounds.critics.compilers import triton_builds
-
 if TYPE_CHECKING:
     from jaxtyping import Float
 
@@ -29,34 +27,8 @@ EPS = 1e-5
 DEPTH = 3  # convolutions of a block
 
 
-class FirstConvolution(nn.Conv2d):
-    """A convolution of images, three by three; on a GPU by a Triton kernel.
-
-    Args:
-        channels: of the result.
-
-    Example:
-        >>> FirstConvolution(4)(torch.randn(2, 3, 28, 28)).shape
-        torch.Size([2, 4, 28, 28])
-    """
-
-    def __init__(self, channels: int):
-        super().__init__(3, channels, 3, padding=1, bias=False)
-
-    def forward(self, input: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n c h w"]:
-        x = input
-        if x.is_cuda and not x.requires_grad and triton_builds():  # an adversary needs a gradient
-            from experiments.encoder_kernels import convolve
-
-            fast = torch.is_autocast_enabled("cuda")
-            return convolve(x, self.weight, torch.get_autocast_dtype("cuda") if fast else x.dtype)
-        return super().forward(x)
-
-
 class BatchNorm(nn.Module):
     """Normalise channels by the statistics of the batch, of its halves, or by those collected.
-
-    On a GPU statistics of the batch are those of a Triton kernel, which has the leaky ReLU in it.
 
     Args:
         channels: how many.
@@ -91,28 +63,8 @@ class BatchNorm(nn.Module):
         return self._normalise(x)
 
     def _normalise(self, x: Tensor) -> Tensor:
-        if x.is_cuda and triton_builds():
-            from experiments.encoder_kernels import normalise
-
-            return normalise(x, self.weight, self.bias, EPS, self.slope)
         x = F.batch_norm(x, None, None, self.weight, self.bias, training=True, eps=EPS)
         return F.leaky_relu(x, self.slope)
-
-
-class Pool(nn.Module):
-    """The largest of each square of two by two places; on a GPU by a Triton kernel.
-
-    Example:
-        >>> Pool()(torch.arange(16.0).view(1, 1, 4, 4)).flatten().tolist()
-        [5.0, 7.0, 13.0, 15.0]
-    """
-
-    def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c p q"]:
-        if x.is_cuda and triton_builds():
-            from experiments.encoder_kernels import pool
-
-            return pool(x)
-        return F.max_pool2d(x, 2)
 
 
 class Noise(nn.Module):
@@ -168,12 +120,9 @@ class Encoder(nn.Module):
         before = 3
         for block, width in enumerate(widths):
             if block:
-                layers += [Pool(), Noise(dropout, noise)]
+                layers += [nn.MaxPool2d(2), Noise(dropout, noise)]
             for _ in range(DEPTH):
-                if layers:
-                    layers += [nn.Conv2d(before, width, 3, padding=1, bias=False)]
-                else:
-                    layers += [FirstConvolution(width)]
+                layers += [nn.Conv2d(before, width, 3, padding=1, bias=False)]
                 layers += [BatchNorm(width, split, SLOPE)]
                 before = width
         self.layers = nn.Sequential(*layers)

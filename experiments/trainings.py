@@ -7,13 +7,11 @@ for the estimator in it, and weights averaged over the steps.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from mibounds.critics.compilers import triton_builds
 from mibounds.estimators.stacked_training import StackedTraining, take_adam_step
 
 if TYPE_CHECKING:
@@ -56,7 +54,6 @@ class Training(StackedTraining):
         cut = sum(sizes)
         self.parts = [(slice(0, cut), 1.0), (slice(cut, None), estimator_rate)]
         self.averaged = self.vector.clone()
-        self.take_adam_step = find_adam_step(self.vector.device)
 
     def update(self, gradient: Float[Tensor, " p"]) -> None:
         """Adam, and the average of the weights."""
@@ -64,7 +61,7 @@ class Training(StackedTraining):
         for part, factor in self.parts:
             state = [each[part] for each in (self.vector, gradient, self.mean, self.square)]
             if len(state[0]):
-                self.take_adam_step(*state, factor * rate, spread, self.betas)
+                take_adam_step(*state, factor * rate, spread, self.betas)
         self.averaged.lerp_(self.vector, 1 - self.average)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -78,16 +75,6 @@ class Training(StackedTraining):
             for name, view in self.views(self.averaged).items()
             if name.startswith(prefix)
         }
-
-
-@cache
-def find_adam_step(device: torch.device) -> Callable[..., None]:
-    """`take_adam_step`, on a GPU in one sweep over memory where there is Triton."""
-    if device.type == "cuda" and triton_builds():
-        from experiments.adam_kernel import take_adam_step as fused
-
-        return fused
-    return take_adam_step
 
 
 def cycle(noise: Float[Tensor, " n"]) -> Int[Tensor, " n"]:
