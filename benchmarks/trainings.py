@@ -21,8 +21,8 @@ import torch
 from measurements import write
 
 from experiments import EXPERIMENTS, Cell
-from experiments.bottlenecks import BottleneckConfig
-from experiments.ingredients import DomainAdaptationConfig
+from experiments.domain_adaptation.config import DomainAdaptationConfig
+from experiments.information_bottleneck.config import BottleneckConfig
 from experiments.runner.workers import pick_device
 
 GOAL = 60.0  # seconds

@@ -2,12 +2,13 @@
 
     runner/                  what an experiment is; its cells computed, kept, and put into tables
     data/                    the data sets
+    training.py              the trainer of the last two
     estimation/              section 4.1: curves, quality and speed of the estimators
     minimisation.py          Algorithm 1 where the truth is known
     information_bottleneck/  section 4.2
     domain_adaptation/       section 4.4
 
-The rooms of the experiments import the first two, never the other way round.
+The rooms of the experiments import the first three, never the other way round.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from experiments import EXPERIMENTS
-from experiments.domains import SHARED
+from experiments.domain_adaptation.images import SHARED
 from experiments.runner import Cell
 from pages import results
 from pages.results import cells, section, summary

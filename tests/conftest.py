@@ -7,7 +7,6 @@ import pkgutil
 import subprocess
 import sys
 import typing
-from dataclasses import replace
 from pathlib import Path
 
 import beartype  # noqa: F401
@@ -54,17 +53,6 @@ def hook():
         return module
 
     return load
-
-
-@pytest.fixture
-def domains(monkeypatch):
-    """A made-up source and target, registered as a task."""
-    from made_up import TASK, domain
-
-    from experiments.domains import TASKS
-
-    monkeypatch.setitem(TASKS, "made-up", replace(TASK, classes=10))
-    return domain(0), domain(1)
 
 
 @pytest.fixture

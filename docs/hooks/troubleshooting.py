@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 SOURCE = Path(__file__).parents[2] / "src" / "mibounds"
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 # Kinds and texts that only appear inside another message, which says what to do.
-PARTS = {"_Broken", "Damaged", "Unreachable", "EOFError", "its shapes are others"}
+PARTS = {"_Broken", "Damaged", "Unreachable", "EOFError", "tensors of other shapes"}
 # Words in front of another message, which says what to do.
 PREFIXES = {"…: …", "…, …: …", "Estimator …: …"}
 # Kinds that have another name on the page.

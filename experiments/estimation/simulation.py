@@ -22,7 +22,7 @@ from torch.distributions.transforms import Transform
 
 from experiments.estimation.as_published import AS_PUBLISHED, AsPublishedMINE
 from experiments.runner.base import Cell, Config
-from experiments.trainings import cycle
+from experiments.training import cycle
 from mibounds.conditionals.copulas import Copula
 from mibounds.estimators import ESTIMATORS, CLUBSample, DoE
 from mibounds.estimators.stacked_training import BLOCK, StackedTraining

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments import EXPERIMENTS
-from experiments.domains import SHARED
+from experiments.domain_adaptation.images import SHARED
 from experiments.runner import Cell
 from pages import adaptation as A
 from pages.results import cells, read, section, summary

@@ -1,12 +1,12 @@
 """The networks of domain adaptation: nine convolutions, and what stands on top of them.
 
-Batch statistics are a matter of their own here. In training they are those of the batch, of both
-domains joined or of each apart; they are not averaged over the steps, because dropout and noise
-make them others than those of a test. For a test they are taken once from training images, through
-the network as it is then (`collecting`), so that a prediction does not depend on the other images
-of its batch; as published they are those of the test batch.
+Batch statistics get special treatment. In training they are those of the batch, of both domains
+joined or of each; they are not averaged over steps, because dropout and noise make them differ from
+those of a test. For a test they are collected once, from training images passed through the network
+as it is then (`collecting`), so that a prediction does not depend on the other images in its batch;
+as published they are those of the test batch.
 
-Reference: Cheng et al. 2020, supplement; the wider one has the widths of the authors' code.
+Reference: Cheng et al. 2020, supplement; the wider network has the widths of the authors' code.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from torch.nn import functional as F
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-SLOPE = 0.1  # of leaky ReLU below zero
+SLOPE = 0.1  # of the leaky ReLU below zero
 EPS = 1e-5
 DEPTH = 3  # convolutions of a block
 
 
 class BatchNorm(nn.Module):
-    """Normalise channels by the statistics of the batch, of its halves, or by those collected.
+    """Normalise channels by statistics of the batch, of its halves, or collected ones; leaky ReLU.
 
     Args:
         channels: how many.
-        split: whether the halves of a batch, which are two domains, are normalised apart.
-        slope: below zero, of a leaky ReLU behind it; 1 for none.
+        split: whether the halves of a batch, which are two domains, are normalised separately.
+        slope: of the leaky ReLU below zero; 1 for none.
 
     Example:
         >>> x = torch.cat([torch.randn(8, 2, 4, 4), 5 + torch.randn(8, 2, 4, 4)])
@@ -44,10 +44,10 @@ class BatchNorm(nn.Module):
 
     def __init__(self, channels: int, split: bool = False, slope: float = 1.0):
         super().__init__()
-        self.slope = slope
+        self.split, self.slope = split, slope
         self.weight = nn.Parameter(torch.ones(channels))
         self.bias = nn.Parameter(torch.zeros(channels))
-        self.split, self.collecting = split, False
+        self.collecting = False
         self.collected: tuple[Tensor, Tensor] | None = None
 
     def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
@@ -55,16 +55,15 @@ class BatchNorm(nn.Module):
             variance, mean = torch.var_mean(x.float(), (0, 2, 3), correction=0)
             self.collected = mean.detach(), variance.detach()
         if self.collected is not None:
-            mean, variance = self.collected
-            x = F.batch_norm(x, mean, variance, self.weight, self.bias, eps=EPS)
-            return F.leaky_relu(x, self.slope)
-        if self.split:
-            return torch.cat([self._normalise(half) for half in x.chunk(2)])
-        return self._normalise(x)
+            x = F.batch_norm(x, *self.collected, self.weight, self.bias, eps=EPS)
+        elif self.split:
+            x = torch.cat([self._normalise(half) for half in x.chunk(2)])
+        else:
+            x = self._normalise(x)
+        return F.leaky_relu(x, self.slope)
 
     def _normalise(self, x: Tensor) -> Tensor:
-        x = F.batch_norm(x, None, None, self.weight, self.bias, training=True, eps=EPS)
-        return F.leaky_relu(x, self.slope)
+        return F.batch_norm(x, None, None, self.weight, self.bias, training=True, eps=EPS)
 
 
 class Noise(nn.Module):
@@ -72,7 +71,7 @@ class Noise(nn.Module):
 
     Args:
         dropout: share of the values that are dropped.
-        deviation: of the noise.
+        deviation: standard deviation of the noise.
 
     Example:
         >>> Noise(0.5, 1.0).eval()(torch.ones(3)).tolist()
@@ -91,18 +90,18 @@ class Noise(nn.Module):
         return x + self.deviation * torch.randn_like(x) if self.deviation else x
 
 
-class Encoder(nn.Module):
-    """Three blocks of three convolutions with pooling between them, and a mean over all places.
+class ConvEncoder(nn.Module):
+    """Three blocks of three convolutions with pooling between them, then the mean over all places.
 
     Args:
         widths: channels of each block.
-        dropout: between the blocks.
-        noise: deviation of the noise there.
-        split: whether batch statistics are those of each domain.
+        dropout: share of the values dropped between the blocks.
+        noise: standard deviation of the noise there.
+        split: whether each domain has its own batch statistics.
         bf16: whether to compute in bfloat16.
 
     Example:
-        >>> Encoder((4, 6, 8))(torch.randn(2, 3, 28, 28)).shape
+        >>> ConvEncoder((4, 6, 8))(torch.randn(2, 3, 28, 28)).shape
         torch.Size([2, 8])
     """
 
@@ -129,17 +128,17 @@ class Encoder(nn.Module):
         self.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
 
     def forward(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n d"]:
-        # No cache: what is cast without gradients would be taken where they are needed.
+        # No cache: weights cast without gradients would be reused where gradients are needed.
         with torch.autocast(x.device.type, torch.bfloat16, enabled=self.bf16, cache_enabled=False):
             return self.layers(x).float().mean((2, 3))
 
 
 @contextmanager
 def collecting(encoder: nn.Module) -> Iterator[None]:
-    """Keep the batch statistics of what goes through an encoder meanwhile, for all later batches.
+    """Keep the batch statistics of what passes through an encoder, for all later batches.
 
     Example:
-        >>> encoder = Encoder((4, 4, 4)).eval()
+        >>> encoder = ConvEncoder((4, 4, 4)).eval()
         >>> x = torch.randn(6, 3, 8, 8)
         >>> with collecting(encoder):
         ...     together = encoder(x)
@@ -157,10 +156,10 @@ def collecting(encoder: nn.Module) -> Iterator[None]:
 
 
 def forget_statistics(encoder: nn.Module) -> None:
-    """Back to the statistics of the batch.
+    """Return to the statistics of the batch.
 
     Example:
-        >>> encoder = Encoder((4, 4, 4))
+        >>> encoder = ConvEncoder((4, 4, 4))
         >>> forget_statistics(encoder)
         >>> encoder.layers[1].collected is None
         True

@@ -1,42 +1,25 @@
-"""The methods of domain adaptation: each loss by its equation, and which network it reaches."""
+"""The methods of domain adaptation: what a step minimises, and which network it reaches."""
 
 from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
-from made_up import TASK, TINY, batch
+from made_up import TINY, TRANSFER, step_inputs
 
-from experiments import objectives
-from experiments.adaptations import make_adaptation, make_penalty
+from experiments.domain_adaptation import losses
+from experiments.domain_adaptation.config import BOUNDS
+from experiments.domain_adaptation.methods import make_adaptation, make_penalty
 from experiments.estimation.as_published import ADAPTATION
-from experiments.ingredients import (
-    BOUNDS,
-)
 
 
 def model(method, **changes):
     torch.manual_seed(0)
-    return make_adaptation(method, replace(TINY, **changes), TASK)
-
-
-# --- losses by their equations -------------------------------------------------------------------
-
-
-def test_the_reversed_gradient():
-    net, disc = torch.nn.Linear(3, 4), torch.nn.Linear(4, 2)
-    x, weight = torch.randn(6, 3), torch.tensor(0.3)
-    objectives.domain_loss(disc(objectives.reverse(net(x), weight))).backward()
-    got = net.weight.grad.clone(), disc.weight.grad.clone()
-    net.zero_grad(), disc.zero_grad()
-    domains = torch.tensor([0, 0, 0, 1, 1, 1])
-    F.cross_entropy(disc(net(x)), domains).backward()
-    torch.testing.assert_close(got[0], -0.3 * net.weight.grad)
-    torch.testing.assert_close(got[1], disc.weight.grad)
+    return make_adaptation(method, replace(TINY, **changes), TRANSFER)
 
 
 def test_dann_is_the_cross_entropy_and_the_reversed_adversary():
-    m, b = model("dann", dropout=0.0, noise=0.0), batch()
+    m, b = model("dann", dropout=0.0, noise=0.0), step_inputs()
     ((loss, names),) = m.phases(b)
     assert set(names) == set(m.nets)
     z = m.nets["content"](b.x)
@@ -49,36 +32,22 @@ def test_dann_is_the_cross_entropy_and_the_reversed_adversary():
     torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_the_losses_of_domain_separation():
-    x, y = torch.randn(5, 3, 4, 4), torch.randn(5, 3, 4, 4)
-    k, total = 3 * 16, 0.0
-    for a, b in zip(x.flatten(1), y.flatten(1), strict=True):
-        d = a - b
-        total += d.dot(d) / k - d.sum() ** 2 / k**2
-    torch.testing.assert_close(objectives.reconstruction_loss(x, y), total / 5)
-    shared, private = torch.randn(5, 4), torch.randn(5, 4)
-    a, b = (h - h.mean(0) for h in (shared, private))
-    a, b = (torch.stack([row / row.norm() for row in h]) for h in (a, b))
-    norm = sum((a[:, i].dot(b[:, j])) ** 2 for i in range(4) for j in range(4))
-    torch.testing.assert_close(objectives.difference_loss(shared, private), norm / 16)
-
-
 def test_domain_separation_adds_up():
-    m, b = model("dsn", dropout=0.0, noise=0.0), batch()
+    m, b = model("dsn", dropout=0.0, noise=0.0), step_inputs()
     ((loss, _),) = m.phases(b)
     z = m.nets["content"](b.x)
     own = m.nets["private_source"](b.x[:6]), m.nets["private_target"](b.x[6:])
     rebuilt = m.nets["decoder"](z + torch.cat(own))
     expected = F.cross_entropy(m.nets["classifier"](z[:6]), b.labels)
     for half, private in zip((slice(0, 6), slice(6, 12)), own, strict=True):
-        expected = expected + 0.01 * objectives.reconstruction_loss(b.x[half], rebuilt[half])
-        expected = expected + 0.075 * objectives.difference_loss(z[half], private)
+        expected = expected + 0.01 * losses.reconstruction_loss(b.x[half], rebuilt[half])
+        expected = expected + 0.075 * losses.difference_loss(z[half], private)
     domain = F.cross_entropy(m.nets["discriminator"](z), torch.arange(12) // 6)
     torch.testing.assert_close(loss, expected + 0.25 * domain)
 
 
 def test_the_three_steps_of_maximum_discrepancy():
-    m, b = model("mcd", dropout=0.0, noise=0.0), batch()
+    m, b = model("mcd", dropout=0.0, noise=0.0), step_inputs()
 
     def plain():
         z = m.nets["content"](b.x)
@@ -100,52 +69,15 @@ def test_the_three_steps_of_maximum_discrepancy():
     assert seen == [("content", "classifier"), ("classifier",), *[("content",)] * 4]
 
 
-def test_entropy_balance_and_consistency():
-    logits, teacher = torch.randn(5, 4), 3 * torch.randn(5, 4)
-    p, t = logits.softmax(1), teacher.softmax(1)
-    entropy = -sum(p[i, j] * p[i, j].log() for i in range(5) for j in range(4)) / 5
-    torch.testing.assert_close(objectives.conditional_entropy(logits), entropy)
-    mean = p.mean(0)
-    balance = sum(0.25 * (0.25 / mean[j]).log() for j in range(4))
-    torch.testing.assert_close(objectives.imbalance(logits), balance)
-    kl = [sum(t[i, j] * (t[i, j] / p[i, j]).log() for j in range(4)) for i in range(5)]
-    sure = t.amax(1) > 0.8
-    assert 0 < sure.sum() < 5
-    expected = sum(kl[i] for i in range(5) if sure[i]) / 5
-    torch.testing.assert_close(objectives.consistency(logits, teacher, 0.8), expected)
-    teacher.requires_grad_()
-    logits.requires_grad_()
-    objectives.consistency(logits, teacher, 0.0).backward()
-    assert teacher.grad is None
-    torch.testing.assert_close(logits.grad, (p - t) / 5)
-
-
-def test_the_adversary_goes_along_the_curvature():
-    w = torch.randn(4, 12, dtype=torch.float64)
-    x, start = torch.randn(2, 3, 3, 2, 2, dtype=torch.float64)
-
-    def classify(x):
-        return x.flatten(1) @ w.T
-
-    found = objectives.find_adversary(classify, x, classify(x), start, 1e-6, 3.5)
-    for image, direction, change in zip(x, start, found, strict=True):
-        p = (w @ image.flatten()).softmax(0)
-        hessian = w.T @ (p.diag() - p.outer(p)) @ w
-        expected = hessian @ direction.flatten()
-        expected = 3.5 * expected / expected.norm()
-        torch.testing.assert_close(change.flatten(), expected, rtol=1e-3, atol=1e-3)
-    assert not found.requires_grad
-
-
 def test_virtual_adversarial_training_adds_up():
-    m, b = model("source", vat_source=2.0, vat_target=0.5), batch()
+    m, b = model("source", vat_source=2.0, vat_target=0.5), step_inputs()
     torch.manual_seed(3)
     got = m.additions(b, torch.zeros(12, 3))
     torch.manual_seed(3)
     start = torch.randn_like(b.x)
     m.nets.eval()
     logits = m.logits(b.x).detach()
-    change = objectives.find_adversary(m.logits, b.x, logits, start, m.settings.vat_step, 3.5)
+    change = losses.find_adversary(m.logits, b.x, logits, start, m.config.vat_step, 3.5)
     q = m.logits(b.x + change).log_softmax(1)
     kl = F.kl_div(q, logits.softmax(1), reduction="none").sum(1)
     torch.testing.assert_close(got, 2.0 * kl[:6].mean() + 0.5 * kl[6:].mean())
@@ -158,7 +90,7 @@ def test_virtual_adversarial_training_adds_up():
 
 def test_what_is_added_is_the_sum_of_its_parts():
     changes = {"entropy": 0.2, "balance": 0.3, "teacher": 2.0, "teacher_threshold": 0.1}
-    m, b = model("source", dropout=0.0, noise=0.0, **changes), batch()
+    m, b = model("source", dropout=0.0, noise=0.0, **changes), step_inputs()
     with torch.no_grad():
         for p in m.teacher.parameters():
             p.add_(0.05 * torch.randn_like(p))
@@ -167,9 +99,9 @@ def test_what_is_added_is_the_sum_of_its_parts():
     taught = m.teacher["classifier"](m.teacher["content"](b.again))
     expected = (
         F.cross_entropy(logits[:6], b.labels)
-        + 0.2 * objectives.conditional_entropy(logits[6:])
-        + 0.3 * objectives.imbalance(logits[6:])
-        + 2.0 * objectives.consistency(logits[6:], taught[6:], 0.1)
+        + 0.2 * losses.conditional_entropy(logits[6:])
+        + 0.3 * losses.imbalance(logits[6:])
+        + 2.0 * losses.consistency(logits[6:], taught[6:], 0.1)
     )
     torch.testing.assert_close(loss, expected)
     assert all(not p.requires_grad for p in m.teacher.parameters())
@@ -184,16 +116,13 @@ def test_the_published_likelihood_lacks_its_log_variance():
         torch.testing.assert_close(e.learning_loss(x, y), expected)
 
 
-# --- the framework of the paper ------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("method", BOUNDS)
 @pytest.mark.parametrize(
     ("gradient", "reached"),
     [("content", {"content"}), ("domain", {"domain"}), ("both", {"content", "domain"})],
 )
 def test_mutual_information_reaches_the_encoders_it_should(method, gradient, reached):
-    m, b = model(method, mi_gradient=gradient), batch()
+    m, b = model(method, mi_gradient=gradient), step_inputs()
     z, z_d = m.nets["content"](b.x), m.nets["domain"](b.x)
     before = [p.clone() for p in m.penalty.parameters()]
     value = m.information(z, z_d)
@@ -212,7 +141,7 @@ def test_mutual_information_reaches_the_encoders_it_should(method, gradient, rea
 
 
 def test_the_framework_adds_up():
-    m, b = model("club", dropout=0.0, noise=0.0, domain_weight=0.3), batch()
+    m, b = model("club", dropout=0.0, noise=0.0, domain_weight=0.3), step_inputs()
     ((loss, names),) = m.phases(b)
     assert set(names) == {"content", "classifier", "domain", "discriminator"}
     z, z_d = m.nets["content"](b.x), m.nets["domain"](b.x)

@@ -2,13 +2,10 @@
 
 A stochastic encoder p(z|x) and a classifier q(y|z) minimise -I(y; z) + beta I(x; z). The first term
 is the Barber-Agakov bound, that is the cross-entropy of the classifier; the second is each of the
-bounds in turn. Where the bound is of a known conditional, that is p(z|x) itself; critics and the
-variational forms learn theirs in every step, from the same batch and the same state.
+bounds in turn. Bounds with a known conditional take p(z|x) itself; critics and the variational
+forms learn in every step, from the same batch.
 
-All runs of a method are trained side by side, on a GPU all methods at once, and a step is one CUDA
-graph:
-
-    settings, model (`bottlenecks`) -> runs side by side (`lanes`, `trainings`) -> beta, the table
+All runs of a method are trained side by side, on a GPU all methods of a mode at once.
 
 References: Cheng et al. 2020, section 4.2 and supplement; Alemi et al. 2017, section 4.1.
 """
@@ -23,8 +20,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import torch
 
-from experiments.bottlenecks import BottleneckConfig
-from experiments.lanes import Digits, Run, load_digits, train
+from experiments.information_bottleneck.config import BottleneckConfig
+from experiments.information_bottleneck.training import Digits, Run, load_digits, train_runs
 from experiments.runner.base import Cell, Experiment, Record
 from experiments.runner.summaries import CellRow, Summary
 from experiments.runner.workers import pick_device
@@ -130,7 +127,7 @@ class InformationBottleneck(Experiment[BottleneckConfig]):
             digits = load_digits(config, device)
             scans = scan_betas(config, cells, digits)
             runs = [Run(cell, choose_beta(cell, scans.get(_kind(cell), {}))) for cell in cells]
-            outcomes = train(config, runs, digits, config.epochs)
+            outcomes = train_runs(config, runs, digits, config.epochs)
         finally:
             torch.set_float32_matmul_precision(before)
         return [
@@ -246,7 +243,7 @@ def scan_betas(
     ]
     if len(config.betas) == 1:
         return {kind: {config.betas[0]: math.nan} for kind in scanned}
-    outcomes = train(config, runs, digits.split(config.holdout), config.scan_epochs)
+    outcomes = train_runs(config, runs, digits.split(config.holdout), config.scan_epochs)
     errors: dict[Kind, dict[float, list[float]]] = {}
     for run, outcome in zip(runs, outcomes, strict=True):
         found = errors.setdefault(_kind(run.cell), {}).setdefault(run.beta, [])

@@ -1,17 +1,13 @@
-"""Unsupervised domain adaptation: Table 2.
+"""The cells of domain adaptation, and their tables and figures.
 
-Labels of a source, images of a target, and the question how many of the target's test images are
-classified rightly. Eleven methods on six tasks: a network trained on the source alone, the paper's
-framework with each bound as its penalty, and three other frameworks on the same encoder.
-
-    settings (`ingredients`) + images (`domains`) -> method (`adaptations`) -> training (`courses`)
+Eleven methods on six transfers: a network trained on the source only, the paper's framework with
+each bound as its penalty, and three other frameworks on the same encoder.
 
 Reference: Cheng et al. 2020, section 4.4 and supplement.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,22 +17,25 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import torch
 
-from experiments.courses import Course
-from experiments.domains import TASKS, load_task
-from experiments.ingredients import (
+from experiments.domain_adaptation.config import (
     ABLATED,
     ABLATIONS,
     BOUNDS,
     CHANGED,
+    DEFAULTS,
     METHODS,
     OTHERS,
+    TRANSFERS,
     DomainAdaptationConfig,
     settle,
     split_method,
 )
+from experiments.domain_adaptation.images import load_domains
+from experiments.domain_adaptation.training import AdaptationTraining
 from experiments.runner.base import Cell, Experiment, Record
 from experiments.runner.summaries import CellRow, Summary
 from experiments.runner.workers import pick_device
+from experiments.training import train
 from mibounds.estimators import ESTIMATORS
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ LOWER = tuple(method for method in BOUNDS if ESTIMATORS[method].side == "lower")
 AT_LAST = ("confusion", "domain_in_content", "labels_in_domain")  # what is found out at the end
 SHOWN = ("source", "club_sample", "dann")  # whose embeddings are drawn
 
-_COLUMNS = tuple(TASKS)
+_COLUMNS = tuple(TRANSFERS)
 _TABLE = {  # of the paper, in percent
     "source": (59.9, 76.7, 63.4, 67.1, None, None),
     "nwj": (83.3, 98.3, 91.1, 86.5, 78.2, 71.0),
@@ -137,7 +136,7 @@ class DomainAdaptation(Experiment[DomainAdaptationConfig]):
         return [
             Cell(mode, task, method, seed)
             for mode, methods in modes.items()
-            for task in TASKS
+            for task in TRANSFERS
             for method in methods
             if not method.endswith("-picked-pixels") or "stl10" in task
             if method in METHODS or _changes_something(config, mode, task, method)
@@ -149,14 +148,20 @@ class DomainAdaptation(Experiment[DomainAdaptationConfig]):
         return [self._run(config, cell) for cell in cells]
 
     def _run(self, config: DomainAdaptationConfig, cell: Cell) -> list[CellRow]:
-        device = pick_device(config.device)
-        settings = settle(config, cell)
+        settled = settle(config, cell)
         with _same_every_time():
-            domains = load_task(
-                cell.task, config.images, settings.reduction, settings.division, device
+            domains = load_domains(
+                cell.task,
+                config.images,
+                settled.reduction,
+                settled.division,
+                pick_device(config.device),
             )
-            course = Course(config, cell, *domains)
-            found = course.run()
+            training = AdaptationTraining(config, cell, *domains)
+            train([training])
+        if training.path is not None:  # of no use any more, and large
+            training.path.unlink(missing_ok=True)
+        found = training.results()
         picked = 1 + int(np.argmax(found["picking"][1:]))  # the first is before training
         values: dict[str, Any] = {
             "accuracy": found["curve"][-1],
@@ -167,8 +172,8 @@ class DomainAdaptation(Experiment[DomainAdaptationConfig]):
             **{name: found[name] for name in ("steps", "mi", "mi_steps")},
             **{name: found[name] for name in found if name.startswith("plane")},
             "settings": {
-                **dataclasses.asdict(settings),
-                "captured": course.captured,
+                **{name: getattr(settled, name) for name in DEFAULTS},
+                "captured": training.captured,
             },
         }
         if any(name.startswith("plane") for name in found):
@@ -193,7 +198,7 @@ class DomainAdaptation(Experiment[DomainAdaptationConfig]):
                 own[record.cell.seed] = _rows(record)["accuracy"]
         changes = [change for change in ABLATIONS if any(change == key for key, _ in accuracy)]
         if changes:
-            tasks = [task for task in TASKS if any(task == key for _, key in accuracy)]
+            tasks = [task for task in TRANSFERS if any(task == key for _, key in accuracy)]
             lines += [
                 f"### What each ingredient gives {ABLATED}",
                 "",
@@ -216,7 +221,7 @@ class DomainAdaptation(Experiment[DomainAdaptationConfig]):
             f"{name}: {origin}"
             for record in records
             for name, origin in zip(
-                (TASKS[record.cell.task].source, TASKS[record.cell.task].target),
+                (TRANSFERS[record.cell.task].source, TRANSFERS[record.cell.task].target),
                 record.rows[0].get("origin", ()),
                 strict=False,
             )
@@ -242,7 +247,7 @@ class DomainAdaptation(Experiment[DomainAdaptationConfig]):
             if measured:
                 label = "I(content; domain), nats"
                 figures[f"{name}-mi"] = _draw_curves(measured, "mi_steps", "mi", label, mode)
-            for task in TASKS:
+            for task in TRANSFERS:
                 shown = [r for r in own if r.cell.task == task and r.cell.method in SHOWN]
                 shown = [r for r in shown if r.cell.seed == 0 and "plane_content" in _rows(r)]
                 if shown:
@@ -294,7 +299,7 @@ def _tabulate(
             own.setdefault(record.cell.task, []).append(value)
     if not found:
         return []
-    tasks = [task for task in TASKS if any(task in own for own in found.values())]
+    tasks = [task for task in TRANSFERS if any(task in own for own in found.values())]
     return [
         f"### {title}",
         "",
@@ -351,7 +356,7 @@ def _draw_curves(
     """A panel a task, a colour a method, a line a seed; from the test on that is numbered start."""
     from matplotlib.figure import Figure
 
-    tasks = [task for task in TASKS if any(r.cell.task == task for r in records)]
+    tasks = [task for task in TRANSFERS if any(r.cell.task == task for r in records)]
     columns = min(3, len(tasks))
     lines = -(-len(tasks) // columns)
     figure = Figure(figsize=(4.2 * columns, 3.2 * lines + 0.6), layout="constrained")

@@ -39,7 +39,7 @@ class _Reversal(torch.autograd.Function):
 
 
 def reverse(x: Float[Tensor, "n d"], weight: Float[Tensor, ""]) -> Float[Tensor, "n d"]:
-    """The same forwards; backwards the gradient times -weight.
+    """The identity, whose gradient is multiplied by -weight.
 
     Example:
         >>> x = torch.ones(1, 2, requires_grad=True)
@@ -75,8 +75,8 @@ def conditional_entropy(logits: Float[Tensor, "n k"]) -> Float[Tensor, ""]:
 def imbalance(logits: Float[Tensor, "n k"]) -> Float[Tensor, ""]:
     """Divergence of equal shares from the mean prediction, in nats.
 
-    In this direction a class that is predicted no more costs without limit, and chance
-    differences between the classes of a batch cost little.
+    In this direction a class that is never predicted costs without limit, while random differences
+    between the classes of a batch cost little.
 
     Example:
         >>> round(imbalance(torch.tensor([[20.0, 0.0], [0.0, 20.0]])).item(), 3)
@@ -90,7 +90,7 @@ def imbalance(logits: Float[Tensor, "n k"]) -> Float[Tensor, ""]:
 
 
 def divergence(constant: Float[Tensor, "n k"], logits: Float[Tensor, "n k"]) -> Float[Tensor, " n"]:
-    """KL of each prediction from a constant one, KL(p || q), with gradients to q alone.
+    """KL(p || q) of each prediction q from a constant p, with gradients to q only.
 
     Example:
         >>> divergence(torch.zeros(1, 2), torch.zeros(1, 2)).item()
@@ -103,7 +103,7 @@ def divergence(constant: Float[Tensor, "n k"], logits: Float[Tensor, "n k"]) -> 
 def consistency(
     logits: Float[Tensor, "n k"], teacher: Float[Tensor, "n k"], threshold: float
 ) -> Float[Tensor, ""]:
-    """Divergence from a teacher's predictions, where the teacher is surer than a threshold.
+    """Divergence from a teacher's predictions, where the teacher is sure enough.
 
     Args:
         logits: of the student.
@@ -123,7 +123,7 @@ def consistency(
 
 
 def _unit(x: Tensor) -> Tensor:
-    """Each image as a vector of length 1; scaled before, so that no square underflows."""
+    """Each image as a vector of length 1; scaled first, so that no square underflows."""
     flat = x.flatten(1)
     flat = flat / (flat.abs().amax(1, keepdim=True) + TINY)
     return (flat / (flat.norm(dim=1, keepdim=True) + TINY)).view_as(x)
@@ -137,15 +137,15 @@ def find_adversary(
     step: float,
     radius: float,
 ) -> Float[Tensor, "n c h w"]:
-    """The change of each image that changes its prediction most, by one step of power iteration.
+    """The change of each image that alters its prediction most, by one step of power iteration.
 
-    At no change the divergence is least, so that its gradient near by is the curvature times the
-    random direction in which that lies.
+    The divergence is zero without a change, so that its gradient a small step away is the curvature
+    times the direction of that step.
 
     Args:
-        classify: from images to logits; the same for the same images.
+        classify: from images to logits, without noise.
         x: images.
-        logits: what it says of them.
+        logits: of x.
         start: random directions, of any length.
         step: how far from x the gradient is taken.
         radius: length of the change.
@@ -174,7 +174,7 @@ def find_adversary(
 def reconstruction_loss(
     x: Float[Tensor, "n c h w"], rebuilt: Float[Tensor, "n c h w"]
 ) -> Float[Tensor, ""]:
-    """Squared error that does not mind a constant, 1/k |d|² - 1/k² (d · 1)², d = x - rebuilt.
+    """Squared error up to a constant, 1/k |d|² - 1/k² (d · 1)², d = x - rebuilt.
 
     Example:
         >>> x = torch.randn(2, 3, 4, 4)
@@ -189,7 +189,7 @@ def difference_loss(
 ) -> Float[Tensor, ""]:
     """Squared Frobenius norm of sharedᵀ private, over d²: zero where their columns are orthogonal.
 
-    The rows are centred and brought to length 1, else the networks would shrink them instead.
+    The rows are centred and scaled to length 1, or else the networks would shrink them instead.
 
     Example:
         >>> shared = torch.randn(8, 3)
