@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +13,12 @@ from torch.nn import functional as F
 
 from experiments.domain_adaptation.images import Domain, Normaliser
 from experiments.domain_adaptation.methods import Adaptation
-from experiments.domain_adaptation.networks import ConvEncoder, collecting, forget_statistics
+from experiments.domain_adaptation.networks import (
+    BatchNorm,
+    ConvEncoder,
+    collecting,
+    forget_statistics,
+)
 from mibounds.measure.estimation import estimate
 
 CALIBRATION = 500  # training images of a domain that give the batch statistics of a test
@@ -41,7 +47,8 @@ class Evaluation:
         self.model, self.nets = model, nets
         self.domains, self.normalisers = domains, normalisers
         self.device = domains[0].images.device
-        self.collected: tuple[str, bool | None] | None = None  # which batch statistics are in use
+        self.layers = [layer for layer in nets.modules() if isinstance(layer, BatchNorm)]
+        self.statistics: dict[tuple[str, bool | None], list[Any]] = {}  # of each layer
 
     def accuracy(
         self, images: Tensor, labels: Tensor, target: bool, as_trained: bool = False
@@ -78,7 +85,7 @@ class Evaluation:
                 return self.nets["content"](x)
             return self.model.embed_domain(self.nets, x, target)
 
-        self._collect(target, as_trained)
+        self._use_statistics(target, as_trained)
         return torch.cat([encode(normalise(part)) for part in images.split(TEST_BATCH)])
 
     def embed_both(
@@ -117,14 +124,19 @@ class Evaluation:
             found[f"plane_{kind}"] = [round(v, 1) for v in points.flatten().tolist()]
         return found
 
-    def _collect(self, target: bool, as_trained: bool) -> None:
-        """Make the networks use batch statistics of training images, unless they do already."""
+    def _use_statistics(self, target: bool, as_trained: bool) -> None:
+        """Normalise by batch statistics of training images, or as published of the tested batch."""
         c = self.model.config
         how = c.statistics if as_trained or c.test_statistics == "joined" else c.test_statistics
-        statistics = {"content": how, "domain": c.domain_statistics}
-        wanted = how, target if "split" in statistics.values() else None
-        if wanted == self.collected:
-            return
+        kinds = {"content": how, "domain": c.domain_statistics}
+        key = how, target if "split" in kinds.values() else None
+        if key not in self.statistics:
+            self._collect_statistics(kinds, target)
+            self.statistics[key] = [layer.collected for layer in self.layers]
+        for layer, statistics in zip(self.layers, self.statistics[key], strict=True):
+            layer.collected = statistics
+
+    def _collect_statistics(self, kinds: Mapping[str, str], target: bool) -> None:
         x = [
             normalise(domain.images[spread(len(domain.images), CALIBRATION, self.device)])
             for domain, normalise in zip(self.domains, self.normalisers, strict=True)
@@ -132,12 +144,11 @@ class Evaluation:
         for name, net in self.nets.items():
             if isinstance(net, ConvEncoder):
                 forget_statistics(net)
-                own = statistics.get(name, "split")
+                kind = kinds.get(name, "split")
                 side = int(name == "private_target") if name.startswith("private") else int(target)
-                if own != "batch":
+                if kind != "batch":
                     with collecting(net):
-                        net(x[side] if own == "split" else torch.cat(x))
-        self.collected = wanted
+                        net(x[side] if kind == "split" else torch.cat(x))
 
 
 def spread(n: int, count: int, device: torch.device) -> Tensor:
