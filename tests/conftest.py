@@ -4,8 +4,6 @@ import importlib
 import importlib.util
 import os
 import pkgutil
-import subprocess
-import sys
 import typing
 from pathlib import Path
 
@@ -73,20 +71,3 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("MIBOUNDS_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
-
-
-@pytest.fixture
-def run_quick(tmp_path):
-    """Run the small version of an experiment by the command, on data in the folder of this test."""
-
-    def run(name):
-        command = [sys.executable, "-m", "experiments", name, "--quick"]
-        places = {"MIBOUNDS_DATA": str(tmp_path), "MIBOUNDS_CACHE": str(tmp_path / "cache")}
-        result = subprocess.run(
-            [*command, "--jobs", "1", "--out", str(tmp_path / "out")],
-            capture_output=True, text=True, check=False, env={**os.environ, **places}, timeout=180,
-        )  # fmt: skip
-        assert result.returncode == 0, result.stderr
-        return tmp_path / "out" / name, result.stdout
-
-    return run

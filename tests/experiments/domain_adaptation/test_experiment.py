@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from made_up import ADAPTATION, write_sets
+from made_up import ADAPTATION
 
 from experiments import EXPERIMENTS, Cell
 from experiments.domain_adaptation.config import (
@@ -59,9 +59,10 @@ def test_an_ingredient_is_judged_by_the_seeds_that_have_it():
     assert _difference({}, full) == _difference({3: 1.0}, full) == ""
 
 
-def test_quick_through_the_command(tmp_path, run_quick):
-    write_sets(tmp_path)
-    folder, shown = run_quick("domain-adaptation")
+def test_quick(run, sets, unchecked):
+    name = "domain-adaptation"
+    shown, _ = run(name, "--quick", "--device", "cpu", "--jobs", 1, "--out", sets / "out")
+    folder = sets / "out" / name
     summary = json.loads((folder / "summary.json").read_text())
     seen = {(e["mode"], e["method"]) for e in summary}
     assert {m for mode, m in seen if mode == "correct"} == set(METHODS)

@@ -88,7 +88,7 @@ def test_published_cells_are_those_whose_code_was_public():
         assert len({cell.method for cell in cells if cell.mode == mode}) == count
 
 
-def test_quick_through_the_command(digits, tmp_path, run_quick):
+def test_quick(digits, tmp_path, run, unchecked, monkeypatch):
     images = torch.cat([digits.x, digits.x_test])
     labels = torch.cat([digits.y, digits.y_test])
     arrays = {}
@@ -96,7 +96,11 @@ def test_quick_through_the_command(digits, tmp_path, run_quick):
         arrays[f"{split}_images"] = images.view(-1, 28, 28).repeat(2, 1, 1)[:300].numpy()
         arrays[f"{split}_labels"] = labels.repeat(2)[:300].numpy()
     np.savez(tmp_path / "mnist.npz", **arrays)
-    folder, shown = run_quick("information-bottleneck")
+    monkeypatch.setenv("MIBOUNDS_DATA", str(tmp_path))
+    monkeypatch.setenv("MIBOUNDS_CACHE", str(tmp_path / "cache"))
+    name = "information-bottleneck"
+    shown, _ = run(name, "--quick", "--device", "cpu", "--jobs", 1, "--out", tmp_path / "out")
+    folder = tmp_path / "out" / name
     summary = json.loads((folder / "summary.json").read_text())
     seen = {(e["mode"], e["method"], e["metric"]) for e in summary}
     assert len(seen) == (10 + 7 + 4) * 2
