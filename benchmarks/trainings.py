@@ -1,12 +1,12 @@
-"""How long one training of the two real tasks takes, alone on a device.
+"""How long one training of the two real tasks takes, with a device to itself.
 
     python benchmarks/trainings.py --device cuda
 
 A row is a method of the information bottleneck (200 epochs of MNIST) or of domain adaptation
-(15000 steps of MNIST to USPS), by the equations and with one seed. Of the two that have a goal,
-CLUB and sampled CLUB, the whole training is timed, with its tests and with reading the images from
-the cache; of the others the difference between two short ones, scaled to the whole. Exits with 1
-where a goal is missed on a GPU.
+(15000 steps of MNIST to USPS), by the equations and with one seed. CLUB and sampled CLUB have a
+goal: for them the whole training is timed, with its tests and with reading the images from the
+cache. For the others it is the difference between two short trainings, scaled to the whole. Exits
+with 1 if a goal is missed on a GPU.
 """
 
 import argparse
@@ -29,7 +29,7 @@ GOAL = 60.0  # seconds
 EPOCHS, SHORT_EPOCHS = 200, (2, 6)
 STEPS, SHORT_STEPS = 15000, (200, 600)
 WHOLE = {"information-bottleneck": "club", "domain-adaptation": "club_sample"}
-TASKS = {"information-bottleneck": "mnist", "domain-adaptation": "mnist-usps"}
+DATA = {"information-bottleneck": "mnist", "domain-adaptation": "mnist-usps"}
 
 
 def configure(name: str, length: int, device: str, quick: bool) -> Any:
@@ -49,7 +49,7 @@ def measure(name: str, method: str, args: argparse.Namespace) -> dict[str, Any]:
 
     def train(length: int) -> float:
         config = configure(name, length, args.device, args.quick)
-        cell = Cell("correct", TASKS[name], method, 0)
+        cell = Cell("correct", DATA[name], method, 0)
         start = time.perf_counter()
         EXPERIMENTS[name].run(config, [cell])
         return time.perf_counter() - start

@@ -41,13 +41,13 @@ from mibounds.estimators import ESTIMATORS
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-AS_PUBLISHED = ("source", "mine", "infonce", "club", "club_sample")  # whose code was public
+AS_PUBLISHED = ("source", "mine", "infonce", "club", "club_sample")  # with public code
 LOWER = tuple(method for method in BOUNDS if ESTIMATORS[method].side == "lower")
-AT_LAST = ("confusion", "domain_in_content", "labels_in_domain")  # what is found out at the end
+AT_LAST = ("confusion", "domain_in_content", "labels_in_domain")  # only tested at the end
 SHOWN = ("source", "club_sample", "dann")  # whose embeddings are drawn
 
 _COLUMNS = tuple(TRANSFERS)
-_TABLE = {  # of the paper, in percent
+_TABLE = {  # the paper's, in percent
     "source": (59.9, 76.7, 63.4, 67.1, None, None),
     "nwj": (83.3, 98.3, 91.1, 86.5, 78.2, 71.0),
     "mine": (88.4, 98.1, 94.8, 83.4, 77.9, 70.5),
@@ -62,41 +62,41 @@ _TABLE = {  # of the paper, in percent
 }
 
 NOTES = """
-"accuracy" is the percentage of the target's test images that are classified rightly after the last
-step, by averaged weights. No label of the target is seen in training, and none picks a step.
+"accuracy" is the percentage of the target's test images that are classified correctly after the
+last step, by averaged weights. Training sees no label of the target, and none picks a step.
 "accuracy_oracle" is the authors' way: the same at the step that is best on 2000 of the target's
-training images *with their labels*. The paper's value stands beside both, and is to be compared
-with the second. The settings of `correct` and `recipe`, the same for all methods and for all tasks
-of a kind, come from trials with one seed that did look at accuracies on targets, as those of the
-paper must have: that an ingredient is there at all is owed to them.
+training images *with their labels*. Compare the paper's value, which stands beside both, with the
+second. The settings of `correct` and `recipe` are the same for all methods and for all tasks of a
+kind. They come from trials with one seed that did look at accuracies on targets, as those of the
+paper must have: without such trials an ingredient would not be there.
 
 `correct` is the framework of the paper by its equations, with the encoder of its supplement.
 `as-published` has the settings of the authors' code: raw bytes, 96/192/192 channels, a likelihood
 of q without its log-variance, Jensen-Shannon forms under the names of MINE and InfoNCE, batch
 statistics of the test batch, no averaged weights; STL-10 is reduced by picking pixels where its
-full size is at hand. Of the other methods no code was public. `recipe` adds an averaged teacher,
-equal shares of the classes and random changes of the images: one setting for digits, which are
-normalised one by one because their colours and polarity mean nothing, and one for objects, with a
-larger network and batch. Its additions are given
-to source-only and to every bound, so that what is credited to a bound is the bound's. A method with
-an ending has one ingredient changed.
+full size is available. The code of the other methods was not public. `recipe` adds an averaged
+teacher, equal shares of the classes and random changes of the images. It has one setting for
+digits, which are normalised one by one because their colours and polarity mean nothing, and one for
+objects, with a larger network and batch. Source-only and every bound get the same additions, so
+that what is credited to a bound is due to the bound. A method with an ending has one setting
+changed.
 
-The paper's objective has both encoders minimise the mutual information; the authors' code gives its
-gradient to the content encoder alone, and so do all modes here. A trial on MNIST-M, which looked at
+In the paper's objective both encoders minimise the mutual information. The authors' code gives its
+gradient to the content encoder only, and so do all modes here. A trial on MNIST-M, which looked at
 its test images, favoured that; it is the same for all tasks and all bounds.
 
-In all methods, the one without adaptation too, the batch that is normalised holds images of both
-domains. A test takes statistics of the target's own images, as the authors' code does, but once and
-of training images, without their labels, so that no prediction depends on the others of its batch.
-That is an adaptation by itself, and source-only has it too; a small trial on target test images had
-favoured it before it became the default. "accuracy_as_trained" is without it: by statistics of
-images of both domains, as in training. The mutual information of the embeddings is measured on
-held-out images by a Gaussian copula, which no method is trained with.
+In all methods, also in the one without adaptation, the batch that is normalised holds images of
+both domains. A test takes statistics of the target's own images, as the authors' code does, but
+once and of training images, without their labels, so that no prediction depends on the other images
+of its batch. That is a form of adaptation, and source-only has it too; a small trial on target test
+images had favoured it before it became the default. "accuracy_as_trained" is without it: by
+statistics of images of both domains, as in training. The mutual information of the embeddings is
+measured on held-out images by a Gaussian copula, with which no method is trained.
 
 The nine classes that CIFAR-10 and STL-10 share leave out frog and monkey. Both parts of USPS are
 pooled and divided anew, 7438 to 1860, as in the file that the authors read; its own test part is
-harder (`--division own`). SVHN are regenerated crops, other bytes than the published ones, where
-the list of images says so.
+harder (`--division own`). SVHN are regenerated crops, with other bytes than the published ones,
+where the list of images says so.
 """
 
 
@@ -105,7 +105,7 @@ class DomainAdaptation(Experiment[DomainAdaptationConfig]):
 
     config = DomainAdaptationConfig
     makes = "Table 2: accuracy on an unlabelled target domain with every bound and framework"
-    costs = "a cell: minutes on a GPU, days of one core; needs the data sets"
+    costs = "per cell: minutes on a GPU, days of one core; needs the data sets"
     quick: ClassVar[Mapping[str, Any]] = {
         "tasks": ("mnist-usps",),
         "seeds": 1,
@@ -127,7 +127,7 @@ class DomainAdaptation(Experiment[DomainAdaptationConfig]):
     notes = NOTES
 
     def cells(self, config: DomainAdaptationConfig) -> list[Cell]:
-        """Every method of a mode, and of the recipe what is left out of it."""
+        """Every method of a mode, and of the recipe those with one setting changed."""
         modes = {
             "as-published": AS_PUBLISHED,
             "correct": METHODS,
@@ -159,7 +159,7 @@ class DomainAdaptation(Experiment[DomainAdaptationConfig]):
             )
             training = AdaptationTraining(config, cell, *domains)
             train([training])
-        if training.path is not None:  # of no use any more, and large
+        if training.path is not None:  # no longer needed, and large
             training.path.unlink(missing_ok=True)
         found = training.results()
         picked = 1 + int(np.argmax(found["picking"][1:]))  # the first is before training
@@ -188,7 +188,7 @@ class DomainAdaptation(Experiment[DomainAdaptationConfig]):
         return rows
 
     def tables(self, config: DomainAdaptationConfig, records: Sequence[Record]) -> str:
-        """The share of each ingredient, where one was changed; and where the images come from."""
+        """What each changed setting gives; what embeddings tell; where the images come from."""
         lines: list[str] = []
         accuracy: dict[tuple[str, str], dict[int, float | None]] = {}
         for record in records:
@@ -256,7 +256,7 @@ class DomainAdaptation(Experiment[DomainAdaptationConfig]):
 
 
 def _worst(rows: dict[str, Any]) -> float | None:
-    """Percentage that is right of the class of which least is."""
+    """Percentage of correct predictions for the class with the fewest of them."""
     if "confusion" not in rows:
         return None
     counts = np.array(rows["confusion"])
@@ -283,7 +283,7 @@ _TOLD: tuple[tuple[str, str, Callable[[dict[str, Any]], float | None]], ...] = (
 
 
 def _changes_something(config: DomainAdaptationConfig, mode: str, task: str, method: str) -> bool:
-    """Whether a method with an ending is other than without, on a task."""
+    """Whether the ending of a method changes any setting on a task."""
     base, _ = split_method(method)
     return settle(config, Cell(mode, task, method, 0)) != settle(config, Cell(mode, task, base, 0))
 
@@ -291,7 +291,7 @@ def _changes_something(config: DomainAdaptationConfig, mode: str, task: str, met
 def _tabulate(
     records: Sequence[Record], title: str, text: str, read: Callable[[dict[str, Any]], float | None]
 ) -> list[str]:
-    """A percentage that is read from the rows of a cell, where they have it; means over seeds."""
+    """A table of a percentage in the rows of a cell, where they have it; means over seeds."""
     found: dict[tuple[str, str], dict[str, list[float]]] = {}
     for record in records:
         if (value := read(_rows(record))) is not None:
@@ -319,10 +319,9 @@ def _tabulate(
 
 @contextmanager
 def _same_every_time() -> Iterator[None]:
-    """Convolutions by algorithms that give the same sums each time, in TensorFloat-32 at least.
+    """Convolutions by algorithms that give the same sums every time, in TensorFloat-32 at least.
 
-    A training that goes on from a state would else end elsewhere than one that was never broken
-    off.
+    Otherwise a resumed training would not end where one without an interruption does.
     """
     cudnn: Any = torch.backends.cudnn
     before = torch.get_float32_matmul_precision(), cudnn.deterministic, cudnn.benchmark
@@ -344,7 +343,7 @@ def _rows(record: Record) -> dict[str, Any]:
 
 
 def _difference(changed: Mapping[int, float | None], full: Mapping[int, float | None]) -> str:
-    """Over the seeds that both have: their trainings begin with the same weights and images."""
+    """Mean over the seeds that both have: these start from the same weights and images."""
     pairs = [(changed[seed], full[seed]) for seed in changed if seed in full]
     gaps = [a - b for a, b in pairs if a is not None and b is not None]
     return f"{statistics.fmean(gaps):+.2f}" if gaps else ""
@@ -353,7 +352,7 @@ def _difference(changed: Mapping[int, float | None], full: Mapping[int, float | 
 def _draw_curves(
     records: Sequence[Record], x: str, y: str, label: str, mode: str, start: int = 0
 ) -> Figure:
-    """A panel a task, a colour a method, a line a seed; from the test on that is numbered start."""
+    """One panel per task, one colour per method, one line per seed; from test number start on."""
     from matplotlib.figure import Figure
 
     tasks = [task for task in TRANSFERS if any(r.cell.task == task for r in records)]
@@ -385,7 +384,7 @@ def _draw_curves(
 
 
 def _draw_planes(records: Sequence[Record]) -> Figure:
-    """Embeddings before and after: the colour is the class, the shape of a point the domain."""
+    """Embeddings before and after: colours are classes, markers are domains."""
     from matplotlib.figure import Figure
 
     kinds = [

@@ -260,7 +260,7 @@ def make_penalty(method: str, config: DomainAdaptationConfig, seed: int) -> MIPe
 
     forward, backward = (content, domain), (domain, content)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PenaltyWarning)  # that lower bounds fail is to be seen
+        warnings.simplefilter("ignore", PenaltyWarning)  # lower bounds may fail here
         return MIPenalty(
             make(*(backward if c.mi_direction == "backward" else forward)),
             backward=make(*backward) if c.mi_direction == "both" else None,

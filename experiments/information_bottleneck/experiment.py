@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 CORRECT = ("none", "nwj", "mine", "infonce", "vub", "l1out", "club", "club_sample",
            "vclub", "vclub_sample")  # fmt: skip
 RECIPE = ("none", "vub", "l1out", "club", "club_sample", "vclub", "vclub_sample")
-AS_PUBLISHED = ("club", "club_sample", "vclub", "vclub_sample")  # of the others no code was public
+AS_PUBLISHED = ("club", "club_sample", "vclub", "vclub_sample")  # the others had no public code
 PUBLISHED = 1e-3  # beta of the authors' code
 TICKS = (1, 1.2, 1.5, 2, 3, 5, 10, 20, 50)  # of an error, in percent
 Kind = tuple[str, str]  # mode and method, for which a beta is chosen
@@ -51,8 +51,8 @@ _PAPER = {
 NOTES = """
 "error" is the percentage of the 10000 test digits that are misclassified after the last epoch, with
 averaged weights and the mean over 12 samples of z. "error_oracle" is the paper's way: the smallest
-over all epochs, hence picked by the test labels. The paper's value stands beside both, and is to be
-compared with the second.
+error of all epochs, picked by the test labels. Compare the paper's value, which stands beside both,
+with the second.
 
 `correct` has the settings of the paper's supplement (batches of 100, a decay of 0.97 every second
 epoch). Beta is chosen for every method by the error on the last 10000 training digits, of models
@@ -60,16 +60,16 @@ that are trained on the others for 60 epochs; the runs then train on all of them
 p(z|x), which the paper leaves open, is that of the authors' code, between 0.29 and 1.39;
 `--scale shifted` has that of Alemi et al., softplus(rho - 5). `as-published` has the other settings
 of the authors' code too (batches of 200, a decay of 0.99, beta = 1e-3, and a CLUB without its
-factor 1/2), of which only the rows of CLUB were public.
+factor 1/2); only the code for the rows of CLUB was public.
 
 `recipe` is `correct` with one change, for all but the lower bounds: an encoder learns from digits
 with noise of deviation 0.6 on pixels between -1 and 1 (`--noise`), and z compresses a noisy digit;
-a test has none. It is the best of 37 settings of CLUB that were tried on held-out training digits,
+a test adds none. It is the best of 37 settings of CLUB that were tried on held-out training digits,
 one run each, in a scan that is not part of this project.
 
 `none` is the same network without a bottleneck, `vub` the deep variational bottleneck of Alemi et
 al. 2017. The lower bounds (NWJ, MINE, InfoNCE) count only while they are above zero: below, an
-encoder that minimises them fools the critic instead, and NWJ runs away.
+encoder that minimises them fools the critic instead, and NWJ diverges.
 """
 
 
@@ -111,7 +111,7 @@ class InformationBottleneck(Experiment[BottleneckConfig]):
         ]
 
     def groups(self, config: BottleneckConfig, cells: Sequence[Cell]) -> list[list[Cell]]:
-        """All seeds at once; on a GPU all methods of a mode too."""
+        """All seeds at once; on a GPU also all methods of a mode."""
         apart = pick_device(config.device) == "cpu"
         groups: dict[tuple[str, str], list[Cell]] = {}
         for cell in cells:
@@ -136,7 +136,7 @@ class InformationBottleneck(Experiment[BottleneckConfig]):
         ]
 
     def tables(self, config: BottleneckConfig, records: Sequence[Record]) -> str:
-        """How beta was chosen, and how much of x and y the codes hold at the end."""
+        """How beta was chosen, and how much of x and y the codes hold in the end."""
         lines = [
             *_scan_table(records),
             "### What z holds at the end, in nats, on test digits",
@@ -226,7 +226,7 @@ def scan_betas(
 
     Args:
         config: the settings.
-        cells: whose methods to scan; those without a choice are left out.
+        cells: whose methods to scan, except where there is nothing to choose.
         digits: to hold some out of.
 
     Returns:
@@ -255,11 +255,11 @@ def scan_betas(
 
 
 def choose_beta(cell: Cell, scan: Mapping[float, float]) -> float:
-    """Beta of a cell: none, as published, or the best of a scan.
+    """Beta of a cell: zero, as published, or the best of a scan.
 
     Args:
-        cell: for which.
-        scan: of its mode and method, errors by beta.
+        cell: its mode and method count.
+        scan: their errors by beta.
 
     Example:
         >>> choose_beta(Cell("correct", "mnist", "club", 0), {1e-4: 1.3, 1e-3: math.nan})
