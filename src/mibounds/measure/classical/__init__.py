@@ -1,23 +1,22 @@
-"""Estimators of mutual information without a network: for few dimensions, and to compare with.
+"""Estimators of mutual information without a network: for few dimensions, and as a reference.
 
 Each takes samples and returns nats,
 
     KSG(k=5)(x, y)
 
-where x and y are arrays, tensors or sequences of n samples, (n,) or (n, d). Each is an average over
-the samples of an estimate of the pointwise log p(x, y) / (p(x) p(y)), and ``influence(x, y)`` gives
-the terms, from which a standard error follows. They differ in how they come by it:
+where x and y are arrays, tensors or sequences of n samples, (n,) or (n, d). Each averages over the
+samples an estimate of the pointwise log p(x, y) / (p(x) p(y)); ``influence(x, y)`` returns the
+terms, from which a standard error follows. They differ in how they estimate it:
 
 - counts of values or bins: `PlugIn`, `Binning`;
 - distances to neighbours: `KSG`, `MixedKSG`;
 - kernel estimates of the densities, `KDE`, or of their ratio, `MLMI`;
 - a Gaussian model of the samples, `CCA`, or of their ranks, `GCMI`.
 
-All but the last two need the more samples the more columns there are, most of them exponentially
-many. None can be differentiated, so none is to be minimised. Computations are in float64.
+All but the last two need more samples for more columns, most of them exponentially many. None of
+them is differentiable, so none can serve as a penalty. All compute in float64.
 
-`CLASSICAL` names them all, and their class attributes state facts: `bound` and `condition`,
-`handles`, `cost`, `reference`.
+`CLASSICAL` collects the classes by name; each declares its facts (`ClassicalEstimator`).
 """
 
 from mibounds.measure.classical.counts import Binning, PlugIn
@@ -34,17 +33,11 @@ __all__ = [
     "KSG",
     "MLMI",
     "Binning",
+    "ClassicalEstimator",
     "MixedKSG",
     "PlugIn",
 ]
 
 CLASSICAL: dict[str, type[ClassicalEstimator]] = {
-    "plug_in": PlugIn,
-    "binning": Binning,
-    "ksg": KSG,
-    "ksg_mixed": MixedKSG,
-    "kde": KDE,
-    "mlmi": MLMI,
-    "gaussian": CCA,
-    "gaussian_copula": GCMI,
+    each.name: each for each in (PlugIn, Binning, KSG, MixedKSG, KDE, MLMI, CCA, GCMI)
 }

@@ -1,17 +1,17 @@
 """Estimators from counts: of values where variables are discrete, of bins where they are not.
 
-With n_ij of n samples in cell (i, j), the plug-in estimate takes frequencies for probabilities,
+With n_ij of n samples in cell (i, j), the plug-in estimate uses frequencies as probabilities,
 
     sum_ij n_ij / n log(n n_ij / (n_i. n_.j)).
 
-Chance makes independent cells look dependent, so it is too large by about one half for each degree
-of freedom and sample (Miller 1955). The corrections differ in how many degrees they count:
+Chance makes independent cells look dependent, so it is too large by about 1 / 2n for each degree of
+freedom (Miller 1955). The corrections differ in how many degrees they count:
 
 - "none": none.
 - "miller-madow": from the occupied cells, (K_xy - K_x - K_y + 1) / 2n.
 - "panzeri-treves": from the cells that could have been occupied, for each value of x the number R_x
-  of values of y, (sum_x (R_x - 1) - (R - 1)) / 2n. R_x is such that the number of occupied cells is
-  what one would expect. It takes x as given, so it is not symmetric.
+  of values of y, (sum_x (R_x - 1) - (R - 1)) / 2n. R_x is chosen so that the expected number of
+  occupied cells is the observed one. It conditions on x, so it is not symmetric.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 
 Correction = Literal["none", "miller-madow", "panzeri-treves"]
 
-FULL = 5  # samples a cell, on average, that a chi-squared test asks for (Cochran 1954)
+FULL = 5  # samples per cell, on average, that a chi-squared test needs (Cochran 1954)
 
 
 @dataclass(frozen=True)
 class PlugIn(ClassicalEstimator):
     """Frequencies in place of probabilities, for discrete variables.
 
-    The columns of a variable are taken together: a value is a row. It may be anything that can be
-    told apart: integers, strings, one-hot rows.
+    The columns of a variable are read together: a value is a whole row. Values only need to be
+    distinguishable: integers, strings, one-hot rows.
 
     Reference: Miller 1955, Panzeri and Treves 1996 (the corrections).
 
@@ -57,6 +57,7 @@ class PlugIn(ClassicalEstimator):
         0.0863
     """
 
+    name = "plug_in"
     side = "neither"
     condition = "too large by counting, too small where the correction counts too much"
     handles = "discrete"
@@ -75,17 +76,17 @@ class PlugIn(ClassicalEstimator):
 
 @dataclass(frozen=True)
 class Binning(ClassicalEstimator):
-    """The plug-in estimate after putting continuous variables into bins of equal mass.
+    """The plug-in estimate of continuous variables, put into bins of equal mass.
 
-    Each column has its own bins, and the cells are all their combinations: for few columns. Binned
-    variables know less of each other, so for many samples the value tends to one below the truth.
-    Rank alone decides the bin, so increasing maps of a column change nothing.
+    Each column has its own bins, and the cells are all their combinations, so it suits few columns.
+    Binning loses information, so with many samples the value converges to one below the truth.
+    Only ranks decide the bins, so increasing maps of a column change nothing.
 
     Reference: Darbellay and Vajda 1999, whose bins are adaptive; Panzeri et al. 2007
     (the corrections).
 
     Args:
-        bins: a column; if None, as many as leave 5 samples a cell on average.
+        bins: number per column; if None, as many as leave 5 samples per cell on average.
         correction: of the bias; see the module.
 
     Example:
@@ -96,6 +97,7 @@ class Binning(ClassicalEstimator):
         0.41
     """
 
+    name = "binning"
     side = "neither"
     condition = "below the truth by binning, but above or below that by counting"
     handles = "continuous"
@@ -127,21 +129,21 @@ def _check_bins(bins: int | None, n: int, columns: int) -> int:
             )
     if bins**columns > n:
         raise ValueError(
-            f"Expected at most one cell a sample, {n}, but got {bins} bins in each of {columns} "
+            f"Expected at most one cell per sample, {n}, but got {bins} bins in each of {columns} "
             f"columns, {bins**columns} cells; use fewer bins, or KSG or GCMI."
         )
     return bins
 
 
 def _bin(x: Float[np.ndarray, "n d"], bins: int) -> Int[np.ndarray, "n d"]:
-    """The bin of each number: by rank, and by the lowest rank where numbers are equal."""
+    """The bin of each number, by its rank; equal numbers share the lowest of their ranks."""
     ranks = [np.searchsorted(np.sort(column), column) for column in x.T]
     return np.stack(ranks, axis=1) * bins // len(x)
 
 
 def _codes(name: str, x: Shaped[np.ndarray, "n d"]) -> Int[np.ndarray, " n"]:
     """Rows as integers 0 .. K - 1, equal where the rows are."""
-    if x.dtype == object:  # may not be sortable
+    if x.dtype == object:  # values may not be sortable
         seen: dict[tuple, int] = {}
         return np.array([seen.setdefault(tuple(row), len(seen)) for row in x])
     values, codes = np.unique(x, axis=0, return_inverse=True)
@@ -156,7 +158,7 @@ def _codes(name: str, x: Shaped[np.ndarray, "n d"]) -> Int[np.ndarray, " n"]:
 def _log_ratios(
     x: Int[np.ndarray, " n"], y: Int[np.ndarray, " n"], correction: Correction
 ) -> Float[np.ndarray, " n"]:
-    """log p(x, y) / (p(x) p(y)) of each sample by frequencies, less the bias of their mean."""
+    """log p(x, y) / (p(x) p(y)) of each sample, from frequencies, minus the bias of their mean."""
     n = len(x)
     n_x, n_y = np.bincount(x), np.bincount(y)
     cells, cell, n_xy = np.unique(x * len(n_y) + y, return_inverse=True, return_counts=True)
@@ -172,7 +174,7 @@ def _log_ratios(
 
 
 def _relevant(counts: Int[np.ndarray, " k"], most: int) -> int:
-    """How many of at most so many cells could be occupied, from the counts in those that are.
+    """How many cells, at most ``most``, could be occupied, from the counts in those that are.
 
     Suppose m cells are empty by chance. Bayes' rule with a uniform prior gives the k occupied ones
     (n_j + 1) / (n + k) each, shrunk to leave each empty one 1 - (n / (n + k))^(1/n). That predicts
@@ -183,6 +185,6 @@ def _relevant(counts: Int[np.ndarray, " k"], most: int) -> int:
     empty = np.arange(most - k + 1)
     each = 1 - (n / (n + k)) ** (1 / n)
     full = (1 - each * empty)[:, None] * (counts + 1) / (n + k)
-    full[0] = counts / n  # none empty: frequencies as they are
+    full[0] = counts / n  # no empty cells: plain frequencies
     expected = (1 - (1 - full) ** n).sum(1) + empty * (1 - (1 - each) ** n)
     return k + int(np.abs(expected - k).argmin())

@@ -1,16 +1,16 @@
 """Estimators from canonical correlations: exact for Gaussians.
 
 Canonical correlations ρ_1 ≥ ρ_2 ≥ ... are those between the linear combinations of x and of y that
-correlate most, each independent of the ones before. If x and y are jointly Gaussian,
+correlate most, each uncorrelated with the ones before. If x and y are jointly Gaussian,
 
     I(X; Y) = -1/2 sum_i log(1 - ρ_i²) = 1/2 log(|S_x| |S_y| / |S_xy|),
 
-which needs covariances only, so that few samples suffice even in many dimensions. Its bias for
+which needs only covariances, so that few samples suffice even in many dimensions. Its bias for
 Gaussian samples is known exactly. As (n - 1) S is Wishart distributed in d dimensions,
 
     E log|S| = log|Σ| + sum_{i=1}^d ψ((n - i) / 2) + d log(2 / (n - 1)),
 
-where the last term cancels between S_x, S_y and S_xy.
+whose last term cancels between S_x, S_y and S_xy.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from mibounds.samples.columns import normal_scores
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-NEAREST = 1e-13  # 1 - ρ² below which rounding alone makes it differ from 0
+NEAREST = 1e-13  # 1 - ρ² below which it differs from 0 only by rounding
 
 
 @dataclass(frozen=True)
 class CCA(ClassicalEstimator):
     """Mutual information of Gaussians with the covariance of the samples.
 
-    The pointwise values are log-ratios of the fitted Gaussians, which for this estimate are exactly
-    its influence function.
+    The pointwise values are log-ratios of the fitted Gaussians, which are exactly the influence
+    function of this estimate.
 
     Reference: Gelfand and Yaglom 1957 (canonical correlations); Goodman 1963 (the determinant of a
     Wishart matrix).
@@ -57,6 +57,7 @@ class CCA(ClassicalEstimator):
         1.02
     """
 
+    name = "gaussian"
     side = "lower"
     condition = "x Gaussian and y Gaussian; equal where (x, y) is; up to the error of the sample"
     handles = "continuous"
@@ -72,18 +73,18 @@ class CCA(ClassicalEstimator):
 
 @dataclass(frozen=True)
 class GCMI(ClassicalEstimator):
-    """The same of normal scores: mutual information of Gaussian copulas.
+    """The same for normal scores: the mutual information of a Gaussian copula.
 
     Each column is first made Gaussian: a number of rank r becomes the (r - 1/2) / n quantile of the
-    normal distribution, equal numbers sharing their mean rank; the reference has r / (n + 1), which
-    pulls the outermost ones in. Increasing maps of a column change nothing, so outliers and heavy
-    tails do no harm. Dependence that is not monotone goes unseen.
+    normal distribution, and equal numbers share their mean rank; the reference has r / (n + 1),
+    which pulls the outermost numbers in. Increasing maps of a column change nothing, so outliers
+    and heavy tails do no harm. It does not see dependence that is not monotone.
 
     Reference: Ince et al. 2017.
 
     Args:
-        unbiased: whether to subtract the bias that Gaussian samples have. That of the ranks is not
-            known and remains.
+        unbiased: whether to subtract the bias that Gaussian samples have. The bias of the ranks is
+            unknown and remains.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -93,6 +94,7 @@ class GCMI(ClassicalEstimator):
         (0.5, 0.01)
     """
 
+    name = "gaussian_copula"
     side = "lower"
     condition = (
         "one column each, or columns of x, and of y, whose scores are jointly Gaussian; "
@@ -113,7 +115,7 @@ class GCMI(ClassicalEstimator):
 def _log_ratios(
     x: Float[np.ndarray, "n x"], y: Float[np.ndarray, "n y"], unbiased: bool
 ) -> Float[np.ndarray, " n"]:
-    """log p(x, y) / (p(x) p(y)) of each sample by the fitted Gaussians, less the bias."""
+    """log p(x, y) / (p(x) p(y)) of each sample by the fitted Gaussians, minus the bias."""
     check_enough(x, y, x.shape[1] + y.shape[1] + 1)
     u, v = whiten("x", x)[0], whiten("y", y)[0]
     a, rho, b = np.linalg.svd(u.T @ v / len(u), full_matrices=False)
@@ -132,6 +134,6 @@ def _log_ratios(
 
 
 def _bias(n: int, x_dim: int, y_dim: int) -> float:
-    """What the estimate exceeds the truth by on average over n Gaussian samples."""
+    """By how much the estimate exceeds the truth, on average over n Gaussian samples."""
     psi = digamma((n - np.arange(1, x_dim + y_dim + 1)) / 2)
     return float(0.5 * (psi[:x_dim].sum() + psi[:y_dim].sum() - psi.sum()))

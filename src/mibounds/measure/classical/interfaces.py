@@ -1,4 +1,4 @@
-"""What an estimator without a network is, and what it accepts."""
+"""The base class of the classical estimators, and checks of their samples and settings."""
 
 from __future__ import annotations
 
@@ -26,48 +26,56 @@ Samples = np.ndarray | Tensor | Sequence[Any]
 
 @dataclass(frozen=True)
 class ClassicalEstimator(ABC):
-    """An estimate of the mutual information that is computed from samples, with nothing to train.
+    """An estimate of mutual information computed from samples, with nothing to train.
 
-    Its fields are its settings, all with defaults; its class attributes are facts.
+    The fields of a subclass are its settings, all with defaults; its class attributes are facts.
 
     Attributes:
-        side: on which it lies, "upper", "lower" or "neither".
+        name: in the registries `CLASSICAL` and `METHODS`.
+        side: on which side of the truth it lies, "upper", "lower" or "neither".
         condition: under which condition, or why on neither.
-        handles: what x and y may be. "mixed" includes "continuous" and "discrete".
-        cost: how it grows, with N samples and D columns.
-        reference: where it comes from.
+        handles: kinds of columns it accepts; "mixed" includes "continuous" and "discrete".
+        cost: how the work grows with N samples and D columns.
+        reference: who it is due to.
+        has_conditional: whether it is computed from a model q(y|x); never.
+        local: whether it looks at the neighbourhood of each sample, so that it needs few columns.
+        most_rows: `estimate` gives it at most this many rows, for time; None for all of them.
     """
 
+    name: ClassVar[str]
     side: ClassVar[Side]
     condition: ClassVar[str]
     handles: ClassVar[Kind]
     cost: ClassVar[str]
     reference: ClassVar[str]
+    has_conditional: ClassVar[bool] = False
+    local: ClassVar[bool] = False
+    most_rows: ClassVar[int | None] = None
 
     def __call__(self, x: Samples, y: Samples) -> float:
-        """Estimates I(X; Y).
+        """Estimate I(x; y).
 
         Args:
-            x: one sample a row, (n,) or (n, d); array, tensor or sequence.
-            y: likewise, as many rows, as many columns as it likes.
+            x: one sample per row, (n,) or (n, d); array, tensor or sequence.
+            y: the same number of rows, any number of columns.
 
         Returns:
-            Nats. Below zero by chance where there is little information; clipping would be a bias.
+            Nats. Little information may come out below zero by chance; clipping would add a bias.
         """
         return float(self.influence(x, y).mean())
 
     @abstractmethod
     def influence(self, x: Samples, y: Samples) -> Float[np.ndarray, " n"]:
-        """What each sample contributes: n values in nats, whose mean is the estimate.
+        """The contribution of each sample: n values in nats, whose mean is the estimate.
 
-        They stand for the pointwise log p(x, y) / (p(x) p(y)), which up to a constant is the
+        They estimate the pointwise log p(x, y) / (p(x) p(y)), which up to a constant is the
         influence function of the mutual information. So their standard deviation over the root of n
-        is a standard error of the estimate. It knows nothing of the estimate's bias.
+        is a standard error of the estimate, which does not include its bias.
         """
 
 
 def check_option(name: str, value: object, options: Sequence[object]) -> None:
-    """Check a setting that has few values."""
+    """Check a setting that is one of a few values."""
     if value not in options:
         raise ValueError(
             f"Expected {name} to be one of {list(options)} but got {value!r}; "
@@ -76,11 +84,11 @@ def check_option(name: str, value: object, options: Sequence[object]) -> None:
 
 
 def check_least(name: str, value: float | int, least: int) -> None:
-    """Check a setting that must not be too small, nor NaN."""
+    """Check a setting that must be neither too small nor NaN."""
     if not isinstance(value, float | int | np.number):
         raise ValueError(
             f"Expected {name} to be a number but got {type(value).__name__}; make the estimator "
-            "first and give it the samples then, as in KSG()(x, y)."
+            "first, then pass it the samples, as in KSG()(x, y)."
         )
     if not value >= least:
         raise ValueError(
@@ -89,7 +97,7 @@ def check_least(name: str, value: float | int, least: int) -> None:
 
 
 def as_rows(x: Samples, y: Samples) -> tuple[Shaped[np.ndarray, "n x"], Shaped[np.ndarray, "n y"]]:
-    """Bring the two sides of n >= 2 joint samples to arrays with one sample a row, of any dtype."""
+    """Both sides of n >= 2 joint samples as arrays of any dtype, with one sample per row."""
     rows = []
     for name, value in (("x", x), ("y", y)):
         if isinstance(value, Tensor):  # numpy has no bfloat16
@@ -101,7 +109,7 @@ def as_rows(x: Samples, y: Samples) -> tuple[Shaped[np.ndarray, "n x"], Shaped[n
         if array.ndim != 2 or not array.shape[1]:
             raise ValueError(
                 f"Expected {name} of shape (n,) or (n, d) but got {array.shape}; "
-                "pass one sample a row, all its numbers in columns."
+                "pass one sample per row, with its numbers in columns."
             )
         if array.dtype.kind == "f":
             array = array.astype(np.float64)
@@ -121,14 +129,14 @@ def as_rows(x: Samples, y: Samples) -> tuple[Shaped[np.ndarray, "n x"], Shaped[n
 def as_numbers(
     x: Samples, y: Samples, *, constants: bool = False
 ) -> tuple[Float[np.ndarray, "n x"], Float[np.ndarray, "n y"]]:
-    """Likewise for numbers; each column is brought to mean 0 and variance 1.
+    """The same for numbers, with each column scaled to mean 0 and variance 1.
 
-    Mutual information does not depend on the scale of a column, distances between samples do.
+    Mutual information does not depend on the scale of a column, but distances between samples do.
 
     Args:
-        x: one sample a row.
-        y: one sample a row.
-        constants: whether a column may hold one value only; it is then brought to 0.
+        x: one sample per row.
+        y: one sample per row.
+        constants: whether a column may be constant; its values are then set to 0.
     """
     columns = []
     for name, array in zip("xy", as_rows(x, y), strict=True):
@@ -142,7 +150,7 @@ def as_numbers(
         if constant.any() and not constants:
             raise ValueError(
                 f"Expected every column of {name} to vary but got column {constant.argmax()} with "
-                "the same value in every row; drop it, since it says nothing."
+                "the same value in every row; drop it, since it carries no information."
             )
         array = array - array.mean(0)
         array[:, constant] = 0  # not the rounding error of the mean
@@ -157,12 +165,12 @@ def whiten(
     """Coordinates of centred samples in which their covariance is the identity.
 
     Args:
-        what: what to call them in a message.
-        x: one sample a row, of mean 0.
-        reason: what to add, where the covariance cannot be inverted.
+        what: their name in a message.
+        x: one sample per row, of mean 0.
+        reason: added to the message where the covariance cannot be inverted.
 
     Returns:
-        The coordinates, and the log-determinant of the covariance (with 1/n) they had before.
+        The coordinates, and the log-determinant of the original covariance (with 1/n).
     """
     n, d = x.shape
     u, s, _ = np.linalg.svd(x, full_matrices=False)
@@ -185,17 +193,17 @@ def check_enough(x: np.ndarray, y: np.ndarray, least: int) -> None:
 
 
 def digamma(values: Any) -> np.ndarray:
-    """ψ of each value; torch has it, so that scipy is not needed for it."""
+    """ψ of each value, by torch, so that scipy is not needed for it."""
     return torch.special.digamma(torch.as_tensor(values, dtype=torch.float64)).numpy()
 
 
 def has_scipy() -> bool:
-    """Whether neighbours can be searched for."""
+    """Whether scipy, which searches for neighbours, is installed."""
     return find_spec("scipy") is not None
 
 
 def import_scipy(part: str, who: str) -> ModuleType:
-    """A part of scipy, which is imported where it is needed only."""
+    """Import a part of scipy, an optional dependency, where it is needed."""
     try:
         return import_module(f"scipy.{part}")
     except ImportError as error:

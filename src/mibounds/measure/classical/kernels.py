@@ -1,4 +1,4 @@
-"""Estimators with Gaussian kernels: of the densities, or of their ratio at once."""
+"""Estimators with Gaussian kernels: of the densities, or directly of their ratio."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from mibounds.measure.classical.interfaces import (
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-NUMBERS = 2**20  # of a block of pairs, to stay in the cache
-STEPS = 1000  # of the fit of a ratio at most
-TOLERANCE = 1e-3  # nats that a fit may lack of the maximum
-ROUGHLY = 1e-2  # likewise, for the choice of the width
+NUMBERS = 2**20  # in a block of pairs, so that it stays in the cache
+STEPS = 1000  # most steps of the fit of a ratio
+TOLERANCE = 1e-3  # nats that a fit may fall short of the maximum
+ROUGHLY = 1e-2  # the same while the width is chosen
 
 
 @dataclass(frozen=True)
 class KDE(ClassicalEstimator):
-    """Kernel estimates of three densities, each sample left out of its own.
+    """Kernel estimates of three densities, each sample left out of its own estimate.
 
         mean of log p(x_i, y_i) - log p(x_i) - log p(y_i),
         p(z_i) = mean over j ≠ i of N(z_i | z_j, h² S),   S the covariance of z.
 
-    The width h is that which suits a Gaussian of d columns, with d that of the density:
+    The width h is the one that suits a Gaussian of d columns, with d that of the density:
     (4 / (d + 2))^(1 / (d + 4)) n^(-1 / (d + 4)) for "silverman", without the first factor for
-    "scott". Both are too wide for what has structure finer than a Gaussian. Kernels of the shape of
-    S make the value invariant to linear maps of x and of y; where tails are so heavy that the
-    variance is infinite, they fit nothing.
+    "scott". Both are too wide for densities with finer structure than a Gaussian. Kernels of the
+    shape of S make the value invariant to linear maps of x and of y; they do not work where tails
+    are so heavy that the variance is infinite.
 
     Reference: Moon, Rajagopalan and Lall 1995; Silverman 1986, section 4.3.2 (the width); Härdle et
     al. 2004.
@@ -55,11 +55,14 @@ class KDE(ClassicalEstimator):
         0.5
     """
 
+    name = "kde"
     side = "neither"
     condition = "smoothing the joint lowers it, smoothing the marginals raises it"
     handles = "continuous"
     cost = "N^2 D, in memory N D"
     reference = "Moon, Rajagopalan and Lall 1995; Silverman 1986, section 4.3.2"
+    local = True
+    most_rows = 5_000
 
     width: Literal["silverman", "scott"] | float | int = "silverman"
 
@@ -82,7 +85,7 @@ class KDE(ClassicalEstimator):
     def _log_density(
         self, name: str, z: Float[np.ndarray, "n d"], reason: str = ""
     ) -> Float[np.ndarray, " n"]:
-        """log p(z_i) by the other samples."""
+        """log p(z_i), estimated from the other samples."""
         n, d = z.shape
         z, log_det = whiten(name, z, reason)
         if isinstance(self.width, str):
@@ -107,25 +110,25 @@ class MLMI(ClassicalEstimator):
 
         r(x, y) = sum_l a_l exp(-|x - u_l|² / 2 s_x²) exp(-|y - v_l|² / 2 s_y²),    a_l ≥ 0,
 
-    with some of the samples as centres (u_l, v_l), is fitted to p(x, y) / (p(x) p(y)): the mean of
-    log r over the samples is made largest while the mean of r over all N² pairs (x_i, y_j) is 1.
-    That largest value is the estimate, in nats. (LSMI, its successor, fits the same r by least
-    squares and estimates another quantity, the squared-loss mutual information.)
+    with some of the samples as centres (u_l, v_l), is fitted to p(x, y) / (p(x) p(y)): it maximises
+    the mean of log r over the samples, with the mean of r over all N² pairs (x_i, y_j) fixed at 1.
+    The maximum is the estimate, in nats. (LSMI, its successor, fits the same r by least squares and
+    estimates another quantity, the squared-loss mutual information.)
 
     The problem is convex and solved as one of mixture weights: with h_l the mean of the l-th
     product of kernels over all pairs, a_l h_l sum to 1, and the steps of expectation-maximisation
-    increase the likelihood until it is within 1e-3 nats of its maximum. The width is the one whose
-    r, fitted to the other folds, has the largest likelihood in the fold left out. Centres and folds
-    are drawn by row, so the order of the rows has a small effect on the value.
+    increase the likelihood until it is within 1e-3 nats of its maximum. The width is chosen by
+    cross-validation: the largest likelihood of the fold left out. Centres and folds are drawn by
+    row, so the order of the rows has a small effect on the value.
 
     Reference: Suzuki, Sugiyama, Sese and Kanamori 2008.
 
     Args:
-        centres: how many samples are centres of kernels at most.
+        centres: most samples that are centres of kernels.
         widths: candidates, s_x and s_y in units of the root mean square distance between two
             samples of x, and of y.
         folds: of the cross-validation.
-        seed: of the draw of centres and folds.
+        seed: of the random centres and folds.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -135,11 +138,14 @@ class MLMI(ClassicalEstimator):
         0.56
     """
 
+    name = "mlmi"
     side = "neither"
     condition = "a lower bound (Donsker-Varadhan) but for its maximum over the very same samples"
     handles = "mixed"
     cost = "N D centres"
     reference = "Suzuki, Sugiyama, Sese and Kanamori 2008"
+    local = True
+    most_rows = 5_000
 
     centres: int = 200
     widths: tuple[float | int, ...] = (0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0, 2.0)
@@ -158,7 +164,7 @@ class MLMI(ClassicalEstimator):
         x, y = as_numbers(x, y, constants=True)
         if len(x) < 2 * self.folds:
             raise ValueError(
-                f"Expected at least 2 samples a fold, {2 * self.folds}, but got {len(x)}; "
+                f"Expected at least 2 samples per fold, {2 * self.folds}, but got {len(x)}; "
                 "pass more rows, or fewer folds."
             )
         n = len(x)
@@ -223,11 +229,11 @@ def _fit_ratio(
     """The r of largest likelihood, by expectation-maximisation for the weights of a mixture.
 
     The gradient g of the mean log-likelihood gives the step, w <- w g, and by concavity a bound on
-    what is still to be gained, max g - 1.
+    the gain that is left, max g - 1.
     """
     mean_x, mean_y = (np.exp(a / width**2).mean(0) for a in (x, y))
     log_h = np.log(mean_x) + np.log(mean_y)
-    kernels, _ = _scale_rows((x + y) / width**2 - log_h)  # to which g is invariant
+    kernels, _ = _scale_rows((x + y) / width**2 - log_h)  # g does not depend on the scale of a row
     weights = np.full(len(log_h), 1 / len(log_h))
     for _ in range(STEPS):
         gradient = (1 / (kernels @ weights)) @ kernels / len(kernels)
@@ -240,6 +246,6 @@ def _fit_ratio(
 def _scale_rows(
     logs: Float[np.ndarray, "n centres"],
 ) -> tuple[Float[np.ndarray, "n centres"], Float[np.ndarray, " n"]]:
-    """Exponentials over the largest in their row, and the logarithm of that: none is lost."""
+    """Exponentials over the largest in their row, and its logarithm, so that nothing underflows."""
     largest = logs.max(1)
     return np.exp(logs - largest[:, None]), largest

@@ -1,13 +1,13 @@
 """Estimators from the distances to nearest neighbours.
 
-Around a sample, count those that are as near as its k-th neighbour in x and y together, in x alone
-and in y alone: k against n_x and n_y. Were densities constant there, each count would be the
-density times the volume, the volumes cancel, and log k N / (n_x n_y) is the log-ratio; digammas
-take the place of logarithms since they are unbiased for counts. Distances are in the max-norm over
+Around a sample, count those that are as near as its k-th neighbour in x and y together (k), in x
+only (n_x) and in y only (n_y). If the densities were constant there, each count would be a density
+times a volume, the volumes would cancel, and log k N / (n_x n_y) would be the log-ratio. Digammas
+replace the logarithms since they are unbiased for counts. Distances are in the max-norm over
 columns, each scaled to variance 1.
 
-Near samples must be near in all columns, so many columns need many samples. So does much
-information: the number of samples it takes grows exponentially with it (Gao, Ver Steeg and Galstyan
+Near samples must be near in all columns, so many columns need many samples. High mutual information
+does too: the number of samples needed grows exponentially with it (Gao, Ver Steeg and Galstyan
 2015).
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
 
-ROUNDING = 1e-10  # distances that differ by less, relatively, are equal but for rounding
+ROUNDING = 1e-10  # distances with a smaller relative difference are equal up to rounding
 
 
 @dataclass(frozen=True)
@@ -44,18 +44,18 @@ class KSG(ClassicalEstimator):
 
     In form 1, n_x counts the other samples *strictly* nearer in x than the k-th neighbour is in
     (x, y). In form 2, it counts those no farther in x than the farthest of the k neighbours is in
-    x. Form 1 varies less, form 2 has less bias in many dimensions.
+    x. Form 1 has less variance, form 2 less bias in many dimensions.
 
-    Where a column repeats a value there are ties, for which the equations are not made. Such a
-    column gets noise, the same in every call, too small to matter but to break them.
+    The equations assume no ties. A column with repeated values gets noise, the same in every call,
+    just large enough to break them.
 
     Reference: Kraskov, Stögbauer and Grassberger 2004, equation 8 (form 1) and 9 (form 2).
 
     Args:
-        k: which neighbour; more varies less and is biased more.
+        k: which neighbour; a larger k has less variance and more bias.
         form: 1 or 2.
-        jitter: standard deviation of that noise, relative to the column's; 0 for none.
-        workers: threads to search with; -1 for all cores.
+        jitter: standard deviation of that noise, relative to the column's; 0 for no noise.
+        workers: threads of the search; -1 for all cores.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -65,11 +65,14 @@ class KSG(ClassicalEstimator):
         0.5
     """
 
+    name = "ksg"
     side = "neither"
     condition = "below where information is large or samples are few, by what depends on both"
     handles = "continuous"
     cost = "N log N in few columns, N^2 D in many"
     reference = "Kraskov, Stögbauer and Grassberger 2004, equations 8 and 9"
+    local = True
+    most_rows = 20_000
 
     k: int = 3
     form: Literal[1, 2] = 1
@@ -107,28 +110,28 @@ class KSG(ClassicalEstimator):
 
 @dataclass(frozen=True)
 class MixedKSG(ClassicalEstimator):
-    """Gao's estimator for variables that are continuous, discrete, or either by chance.
+    """Gao's estimator for variables that are continuous, discrete, or a mixture of both.
 
         mean of ψ(k_i) + log N - ψ(n_x + 1) - ψ(n_y + 1)
 
-    Where the k-th neighbour is at a distance, k_i is k and n_x counts the other samples strictly
-    nearer in x: the terms of KSG, form 1. Where it is not, since more than k samples are equal, k_i
-    is their number and n_x counts the others that are equal in x: the terms of the plug-in
-    estimate. For a label and a real vector this is close to the estimator of Ross (2014).
+    If the distance to the k-th neighbour is positive, k_i is k and n_x counts the other samples
+    strictly nearer in x: the terms of KSG, form 1. If it is zero, since more than k samples are
+    equal, k_i is their number and n_x counts the others that are equal in x: the terms of the
+    plug-in estimate. For a label and a real vector this is close to the estimator of Ross (2014).
 
-    Counts are strict and in digammas, so that continuous samples give the value of KSG. Counts up
-    to and including the distance, in logarithms as the paper has them, are the same in the limit of
-    large k, but with k = 5 too small by 0.2 nats for a label and a number around it.
+    Counts are strict and in digammas, so that continuous samples give the value of KSG. The paper
+    counts up to and including the distance, in logarithms; in the limit of large k that is the
+    same, but with k = 5 it is too small by 0.2 nats for a label and a number around it.
 
-    Labels are numbers here, integers or one-hot. One-hot keeps them apart by at least two standard
-    deviations, which integers do not if they are many. Values that repeat, but less than k times,
-    are treated as neither; a smaller k suits them.
+    Labels are numbers here, integers or one-hot. One-hot keeps them at least two standard
+    deviations apart; many integers are closer. Values that repeat fewer than k times count as
+    neither kind; use a smaller k for them.
 
     Reference: Gao, Kannan, Oh and Viswanath 2017, algorithm 1.
 
     Args:
-        k: which neighbour; more varies less and is biased more.
-        workers: threads to search with; -1 for all cores.
+        k: which neighbour; a larger k has less variance and more bias.
+        workers: threads of the search; -1 for all cores.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -138,11 +141,14 @@ class MixedKSG(ClassicalEstimator):
         1.06
     """
 
+    name = "ksg_mixed"
     side = "neither"
     condition = "below where information is large or samples are few, by what depends on both"
     handles = "mixed"
     cost = "N log N in few columns, N^2 D in many"
     reference = "Gao, Kannan, Oh and Viswanath 2017, algorithm 1"
+    local = True
+    most_rows = 20_000
 
     k: int = 5
     workers: int = 1
@@ -164,7 +170,7 @@ class MixedKSG(ClassicalEstimator):
 
 
 class _Search:
-    """Neighbours of n samples among each other, in the max-norm."""
+    """Search for neighbours among n samples, in the max-norm."""
 
     def __init__(self, x: np.ndarray, y: np.ndarray, workers: int, who: str):
         self.make = import_scipy("spatial", who).cKDTree
@@ -172,29 +178,29 @@ class _Search:
         self.workers = workers
 
     def nearest(self, k: int) -> tuple[Float[np.ndarray, " n"], Int[np.ndarray, "n k1"]]:
-        """Distance to the k-th neighbour, and who the first k are and the sample itself."""
+        """Distance to the k-th neighbour, and the indices of the sample itself and the first k."""
         tree = self.make(self.xy)
         distance, index = tree.query(self.xy, k + 1, p=np.inf, workers=self.workers)
         return distance[:, k], index
 
     def equal(self) -> Int[np.ndarray, " n"]:
-        """How many others are the same in x and in y."""
+        """How many others are equal in x and in y."""
         return self._count(self.xy, np.zeros(len(self.xy)))
 
     def nearer_x(self, radius: Float[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
-        """How many others are strictly nearer than that in x, or equal in x where that is 0."""
+        """How many others are strictly nearer than the radius in x, or equal in x where it is 0."""
         return self._count(self.x, radius * (1 - ROUNDING))
 
     def nearer_y(self, radius: Float[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
-        """Likewise in y."""
+        """The same in y."""
         return self._count(self.y, radius * (1 - ROUNDING))
 
     def within_x(self, radius: Float[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
-        """How many others are no farther than that in x."""
+        """How many others are no farther than the radius in x."""
         return self._count(self.x, radius * (1 + ROUNDING))
 
     def within_y(self, radius: Float[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
-        """Likewise in y."""
+        """The same in y."""
         return self._count(self.y, radius * (1 + ROUNDING))
 
     def _count(self, points: np.ndarray, radius: np.ndarray) -> np.ndarray:
@@ -215,7 +221,7 @@ def _check_k(k: int, n: int) -> None:
 def _break_ties(
     x: Float[np.ndarray, "n d"], jitter: float | int, rng: np.random.Generator
 ) -> Float[np.ndarray, "n d"]:
-    """Noise on the columns that repeat a value."""
+    """Add noise to the columns that repeat a value."""
     noise = rng.normal(size=x.shape)
     ties = (np.diff(np.sort(x, axis=0), axis=0) == 0).any(0)
     return x + jitter * noise * ties
