@@ -151,9 +151,9 @@ def cells(name: str, quick: bool) -> list[tuple[str, str, int]]:
         tasks = list(LABELS)[:2] if quick else list(LABELS)
         return [(task, "default", s) for s in range(2 if quick else 10) for task in tasks]
     tasks = ["gaussian-dense", "table"] if quick else list(mb.TASKS)
-    methods = ["bridge", *mb.CLASSICAL, *mb.ESTIMATORS]
+    methods = ["copula_model", *mb.CLASSICAL, *mb.ESTIMATORS]
     if quick:
-        methods = ["bridge", "club", "gaussian_copula"]
+        methods = ["copula_model", "club", "gaussian_copula"]
     return [(t, m, 0) for m in ["default", *methods] for t in tasks]
 
 
@@ -319,9 +319,9 @@ def summarise_labels(rows: list[dict]) -> tuple[dict, str]:
     """Error and coverage of each cell, and whether it is warned of too few rows."""
     summary = []
     for some in _by_task(rows):
-        warned = _mean(["bridge-few-rows" in r["warnings"] for r in some])
+        warned = _mean(["copula_model-few-rows" in r["warnings"] for r in some])
         summary.append(_describe(some) | {"warned": warned})
-    believed = [r for r in rows if "bridge-few-rows" not in r["warnings"]]
+    believed = [r for r in rows if "copula_model-few-rows" not in r["warnings"]]
     acceptance = [_cover("where nothing warns of too few rows", believed)]
     lines = [
         "| task | truth | mean | sd | covered | warned | seeds | seconds |",

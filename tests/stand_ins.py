@@ -1,19 +1,20 @@
-"""A result that nobody had to compute, for the tests of what is shown of one."""
+"""An estimate that was not computed, for the tests of how estimates are shown."""
 
 import dataclasses
 
-from mibounds.measure.results import Advice, Estimate, Point, Row
+from mibounds.measure.estimation import Estimate
+from mibounds.measure.results import Advice, HistoryPoint, MethodResult
 
 CEILING = Advice("infonce-ceiling", "It reads 4.15, near log 64 = 4.16.", "Raise batch_size.")
 
 
 def example(**changes):
     rows = (
-        Row("copula", "neither", "", 0.6931, 0.011, 3.1),
-        Row("infonce", "lower", "", 0.65, 0.012, 22.5),
-        Row("club", "upper", "q(y|x) is nearer to p(y|x) than to p(y)", 0.73, None, 12.25),
+        MethodResult("copula", "neither", "", 0.6931, 0.011, 3.1),
+        MethodResult("infonce", "lower", "", 0.65, 0.012, 22.5),
+        MethodResult("club", "upper", "q(y|x) is nearer to p(y|x) than to p(y)", 0.73, None, 12.25),
     )
-    history = (Point("club", 0, 10, 2.0, 2.1), Point("club", 0, 20, 1.5, 1.75))
+    history = (HistoryPoint("club", 0, 10, 2.0, 2.1), HistoryPoint("club", 0, 20, 1.5, 1.75))
     estimate = Estimate(
         nats=0.6931, interval=(0.6711, 0.7152), level=0.95, interval_method="influence values",
         lower=0.65, upper=0.73, method="copula", rows=rows, history=history, warnings=(),

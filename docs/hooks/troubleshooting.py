@@ -39,7 +39,7 @@ TITLES = {
     "estimators/stacked_training": "Recorded steps",
     "files": "Files that are written",
     "measure/classical": "Without a network",
-    "measure/copula_model": "The bridge",
+    "measure/copula_model": "The copula model",
     "measure/diagnostics": "Warnings of an estimate",
     "measure/estimation": "estimate()",
     "measure/report": "Reports",

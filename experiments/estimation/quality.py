@@ -19,7 +19,7 @@ from experiments.estimation.simulation import (
 from experiments.runner.base import Cell, Experiment, Record
 from experiments.runner.summaries import CellRow, Summary
 from experiments.runner.workers import pick_device
-from mibounds.measure.plots import METHODS as COLOURS
+from mibounds.measure.plots import CYCLE as COLOURS
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -78,13 +78,16 @@ from mibounds.measure.classical import (
     MixedKSG as MixedKSG,
     PlugIn as PlugIn,
 )
+from mibounds.measure.methods import (
+    METHODS as METHODS,
+)
 from mibounds.measure.results import (
     Advice as Advice,
-    Estimate as Estimate,
-    Point as Point,
-    Row as Row,
+    HistoryPoint as HistoryPoint,
+    MethodResult as MethodResult,
 )
 from mibounds.measure.estimation import (
+    Estimate as Estimate,
     estimate as estimate,
 )
 from mibounds.minimise.health import (

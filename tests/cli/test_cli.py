@@ -23,13 +23,14 @@ from mibounds import cli
 from mibounds.cli import COMMANDS, Command, main
 from mibounds.cli.terminal import progress_bar
 from mibounds.files import check_target, replacing
-from mibounds.measure.classical import CLASSICAL
-from mibounds.measure.results import Estimate
+from mibounds.measure.estimation import Estimate
 
 pytest.importorskip("pyarrow", reason="CSV and Parquet files are read by pyarrow")
 pytest.importorskip("tyro", reason="the command line is made by tyro")
 
 CSV = "id,a,b,c,label,z\n1,0.1,0.2,0.3,yes,1.5\n2,0.4,0.5,0.6,no,2.5\n3,0.7,0.8,0.9,yes,3.5\n"
+
+DEFAULTS = inspect.signature(mb.estimate).parameters  # before `calls` replaces it
 
 
 @dataclass(frozen=True)
@@ -115,8 +116,7 @@ def test_defaults_are_those_of_estimate(calls, data):
     assert main(["estimate", "data.csv", "--x", "a", "--y", "b"]) == 0
     (call,) = calls
     del call["x"], call["y"]
-    parameters = inspect.signature(mb.estimate).parameters
-    assert call == {name: parameters[name].default for name in call}
+    assert call == {name: DEFAULTS[name].default for name in call}
     assert len(call) == 11
 
 
@@ -460,9 +460,12 @@ def test_tasks(capfd):
 def test_methods(capfd):
     assert main(["methods", "--json"]) == 0
     rows = json.loads(capfd.readouterr().out)
-    assert [row["name"] for row in rows] == ["bridge", *mb.ESTIMATORS, *CLASSICAL]
+    assert [row["name"] for row in rows] == list(mb.METHODS)
     assert all(row["cost"] and row["reference"] and row["condition"] for row in rows)
-    assert rows[1]["side"] == "upper"
+    kinds = {row["name"]: (row["kind"], row["side"]) for row in rows}
+    assert kinds["copula_model"] == ("network", "neither")
+    assert kinds["gaussian"] == ("classical", "lower")
+    assert kinds["club"] == ("network", "upper")
     assert main(["methods"]) == 0
     lines = capfd.readouterr().out.splitlines()
     assert len(lines) == len(rows) + 1

@@ -1,4 +1,4 @@
-"""The Gaussian copula with learned corrections, part by part."""
+"""The copula model, part by part."""
 
 import math
 
@@ -7,9 +7,15 @@ import pytest
 import torch
 
 import mibounds as mb
-from mibounds.measure import copula_model as bridges
-from mibounds.measure.copula_model import Effort, Mixture, gaussian_information, measure_bridge
-from mibounds.measure.label_regressions import PRIOR, regress_labels
+from mibounds.measure.copula_model import CopulaModel, Effort, cross_fitting
+from mibounds.measure.copula_model.corrections import (
+    Classifier,
+    Mixture,
+    log_prob_of_differences,
+)
+from mibounds.measure.copula_model.gaussian_regressions import gaussian_information
+from mibounds.measure.copula_model.label_regressions import PRIOR, log_frequencies, regress_labels
+from mibounds.measure.copula_model.models import choose_target
 from mibounds.samples.columns import as_columns
 
 QUICK = Effort(folds=2, members=1, steps=250, hidden=(32, 32), components=4, patience=100)
@@ -21,7 +27,7 @@ def folds(n, k=2):
 
 def measure(x, y, given=None, effort=QUICK):
     sides = [None if s is None else as_columns("s", s).scored() for s in (x, y, given)]
-    return measure_bridge(*sides, folds(len(sides[0]), effort.folds), effort, 0)
+    return CopulaModel(effort).measure(*sides, folds(len(sides[0]), effort.folds))
 
 
 def gaussian(n, seed, noise=1.0):
@@ -71,9 +77,9 @@ def test_a_correction_sees_what_the_gaussian_cannot():
 
 def test_labels_by_a_classifier():
     rng = np.random.default_rng(3)
-    y = rng.integers(0, 3, 3000)
-    x = np.stack([y + 0.05 * rng.normal(size=3000), rng.normal(size=3000)], 1)
-    effort = Effort(folds=2, members=1, steps=600, hidden=(32, 32))
+    y = rng.integers(0, 3, 2000)
+    x = np.stack([y + 0.05 * rng.normal(size=2000), rng.normal(size=2000)], 1)
+    effort = Effort(folds=2, members=1, steps=400, hidden=(32, 32))
     found = measure(x, y, effort=effort)
     assert found.nats == pytest.approx(math.log(3), abs=0.05)
     swapped = measure(y, x, effort=effort)
@@ -97,11 +103,11 @@ def labelled(n, columns, strength, seed):
 
 @pytest.mark.parametrize("strength", [0.0, 1.0, 3.0])
 def test_many_columns_do_not_lower_what_labels_share(strength):
-    """To learn 60 numbers from 1400 rows costs 0.02 nats on others, which are given back."""
+    """Learning 60 weights from 1094 rows costs 0.027 nats on others, which are added back."""
     errors = []
     for seed in range(6):
-        x, y, truth = labelled(2000, 60, strength, seed)
-        found = measure(x, y, effort=Effort(members=1, steps=100, hidden=(16,)))
+        x, y, truth = labelled(2500, 60, strength, seed)
+        found = measure(x, y, effort=Effort(folds=2, members=1, steps=100, hidden=(16,)))
         assert found.shortfall == 0
         assert found.pointwise.mean() == pytest.approx(found.nats)
         errors.append(found.nats - truth)
@@ -120,7 +126,7 @@ def test_a_correction_of_labels_that_does_not_pay_is_dropped(monkeypatch):
     """Models that beat the regression on the few rows they stop by, and on no others."""
     x, y, _ = labelled(1500, 5, 1.0, 0)
 
-    class Boastful(bridges.Classifier):
+    class Boastful(Classifier):
         def table(self, a):
             noise = torch.randn(
                 a[:, self.inputs :].shape, generator=torch.Generator().manual_seed(0)
@@ -131,7 +137,7 @@ def test_a_correction_of_labels_that_does_not_pay_is_dropped(monkeypatch):
             return -1e3 + 0 * self.net.start.sum()
 
     before = measure(x, y)
-    monkeypatch.setattr(bridges, "Classifier", Boastful)
+    monkeypatch.setattr(cross_fitting, "Classifier", Boastful)
     found = measure(x, y)
     assert found.nats == pytest.approx(before.nats, abs=0.02)
     assert found.nats > 0.05
@@ -159,14 +165,14 @@ def test_a_logistic_regression_is_at_its_optimum():
 
 def test_a_regression_of_very_many_rows_is_fitted_to_some(monkeypatch):
     x, y, truth = labelled(4000, 3, 2.0, 0)
-    monkeypatch.setattr(bridges, "MOST", 500)
+    monkeypatch.setattr(cross_fitting, "MOST", 500)
     fitted = []
 
     def spy(a, codes, classes, rows, *others):
         fitted.append(len(rows))
         return regress_labels(a, codes, classes, rows, *others)
 
-    monkeypatch.setattr(bridges, "regress_labels", spy)
+    monkeypatch.setattr(cross_fitting, "regress_labels", spy)
     assert measure(x, y).nats == pytest.approx(truth, abs=0.03)
     assert max(fitted) <= 500
 
@@ -216,9 +222,9 @@ def test_a_regression_that_only_hinders_is_left_out(monkeypatch):
         lambda *args: regress_labels(*args)[:1],
         lambda *args: [regress_labels(*args)[0], (misled, False)],
     )
-    monkeypatch.setattr(bridges, "regress_labels", alone)
+    monkeypatch.setattr(cross_fitting, "regress_labels", alone)
     expected = measure(x, y)
-    monkeypatch.setattr(bridges, "regress_labels", both)
+    monkeypatch.setattr(cross_fitting, "regress_labels", both)
     found = measure(x, y)
     np.testing.assert_allclose(found.pointwise, expected.pointwise, atol=1e-6)
     np.testing.assert_allclose(found.lower, expected.lower, atol=1e-6)
@@ -268,7 +274,7 @@ def test_given_a_label():
 
 def test_no_row_is_evaluated_by_a_model_of_itself(monkeypatch):
     """A row is known by its first input."""
-    fit, log_prob = bridges.fit, Mixture.log_prob
+    fit, log_prob = cross_fitting.fit, Mixture.log_prob
     fitted, checked, evaluated = {}, {}, []
 
     def names(a):
@@ -283,7 +289,7 @@ def test_no_row_is_evaluated_by_a_model_of_itself(monkeypatch):
             evaluated.append((model, names(a)))
         return log_prob(model, a, e)
 
-    monkeypatch.setattr(bridges, "fit", spy_on_fit)
+    monkeypatch.setattr(cross_fitting, "fit", spy_on_fit)
     monkeypatch.setattr(Mixture, "log_prob", spy_on_log_prob)
     rng = np.random.default_rng(0)
     x = rng.normal(size=(1000, 2))
@@ -304,7 +310,7 @@ def test_a_correction_has_to_beat_the_gaussian_and_is_dropped_where_it_does_not(
         seen.append((options["to_beat"], options["held_out"][1]))
         model.net.start.data.fill_(50.0)
 
-    monkeypatch.setattr(bridges, "fit", ruin)
+    monkeypatch.setattr(cross_fitting, "fit", ruin)
     found = measure(*gaussian(1000, 9))
     assert found.nats == pytest.approx(found.gaussian, abs=1e-12)
     assert len(seen) == 2 * QUICK.folds
@@ -314,8 +320,8 @@ def test_a_correction_has_to_beat_the_gaussian_and_is_dropped_where_it_does_not(
 
 
 def test_the_bounds_are_moved_by_what_is_peculiar_to_the_rows_that_met(monkeypatch):
-    monkeypatch.setattr(bridges, "PAIRS", 50)
-    monkeypatch.setattr(bridges.bounds, "club", lambda *_: torch.zeros(()))
+    monkeypatch.setattr(cross_fitting, "PAIRS", 50)
+    monkeypatch.setattr(cross_fitting.bounds, "club", lambda *_: torch.zeros(()))
     found = measure(*gaussian(400, 10))
     shares = [found.pointwise[rows[:50]].mean() for rows in folds(400)]
     np.testing.assert_allclose(found.club, found.nats - np.array(shares))
@@ -330,7 +336,7 @@ def test_the_same_seed_gives_the_same_number():
 
 def test_a_mixture_is_a_density():
     torch.manual_seed(0)
-    model = Mixture(2, 1, QUICK)
+    model = Mixture(2, 1, hidden=(32, 32), components=4)
     for p in model.parameters():
         torch.nn.init.normal_(p, std=0.5)
     grid = torch.linspace(-60, 60, 40001)[:, None]
@@ -340,8 +346,8 @@ def test_a_mixture_is_a_density():
 
 
 def test_a_mixture_is_narrow_where_its_heaviest_part_is():
-    model = Mixture(0, 2, QUICK).requires_grad_(False)
-    start = model.net.start.view(QUICK.components, 1 + 2 * 2)
+    model = Mixture(0, 2, hidden=(32, 32), components=4).requires_grad_(False)
+    start = model.net.start.view(4, 1 + 2 * 2)
     a = torch.empty(7, 0)
     assert model.narrow(a) == 0
     start[1, 4] = -20.0  # of one part, in one column
@@ -354,18 +360,18 @@ def test_a_mixture_is_narrow_where_its_heaviest_part_is():
 def test_frequencies_have_the_bias_of_the_entropy_taken_off():
     codes = np.repeat([0, 1, 2], [10, 20, 10])
     entropy = 1.5 * math.log(2) + 2 / 80
-    assert -bridges._frequencies(codes).mean() == pytest.approx(entropy)
+    assert -log_frequencies(codes).mean() == pytest.approx(entropy)
 
 
 def test_all_pairs_are_those_of_one_by_one():
     torch.manual_seed(0)
-    models = [Mixture(2, 3, QUICK) for _ in range(2)]
+    models = [Mixture(2, 3, hidden=(32, 32), components=4) for _ in range(2)]
     for model in models:
         for p in model.parameters():
             torch.nn.init.normal_(p, std=0.3)
         model.requires_grad_(False)
     a, t, s = torch.randn(70, 2), torch.randn(70, 3), torch.randn(70, 3)
-    scores = bridges._pairs(models, a, t, s)
+    scores = log_prob_of_differences(models, a, t, s)
     for i, j in ((0, 0), (3, 65), (69, 1)):
         e = (t[j] - s[i])[None]
         one = torch.stack([m.log_prob(a[i : i + 1], e) for m in models]).logsumexp(0) - math.log(2)
@@ -379,9 +385,9 @@ def test_log_ratios_of_all_pairs(labels):
     x, noise = rng.normal(size=(800, 3)), rng.normal(size=(800, 2))
     y = (x[:, :2] + noise > 0)[:, 0] + 0 if labels else x[:, :2] + noise
     sides, halves = (as_columns("x", x), as_columns("y", y)), folds(800)
-    options = halves, QUICK, 0, torch.device("cpu")
-    ratios = bridges.log_ratios(*sides, *options)
-    np.testing.assert_array_equal(bridges.log_ratios(*sides[::-1], *options), ratios.T)
+    model = CopulaModel(QUICK)
+    ratios = model.log_ratios(*sides, halves)
+    np.testing.assert_array_equal(model.log_ratios(*sides[::-1], halves), ratios.T)
     np.testing.assert_allclose(np.exp(ratios).mean(0), 1, rtol=1e-5)
     x, y = x[halves[0]], y[halves[0]]
     if labels:
@@ -404,16 +410,17 @@ def test_which_side_is_modelled():
     rng = np.random.default_rng(0)
     x, y = as_columns("x", rng.normal(size=(50, 3))), as_columns("y", rng.normal(size=(50, 2)))
     label = as_columns("z", np.arange(50) % 2)
-    assert bridges.choose_target(x, y) == (y, x)
-    assert bridges.choose_target(y, x) == (y, x)
-    assert bridges.choose_target(x, label)[0] is label
-    assert bridges.choose_target(label, x)[0] is label
+    assert choose_target(x, y) == (y, x)
+    assert choose_target(y, x) == (y, x)
+    assert choose_target(x, label)[0] is label
+    assert choose_target(label, x)[0] is label
 
 
 @pytest.mark.parametrize("name", ["student-1", "swiss-roll"])
 def test_it_comes_near_to_truths_that_are_not_gaussian(name):
     task = mb.TASKS[name]
     x, y = task.sample(4000, seed=0)
-    effort = Effort(folds=2, members=1, steps=600)
+    effort = Effort(folds=2, members=1, steps=400, hidden=(64, 64), components=8)
     found = measure(x, y, effort=effort)
     assert found.nats == pytest.approx(task.mutual_information, abs=0.12)
+    assert found.gaussian < task.mutual_information - 0.4

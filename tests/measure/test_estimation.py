@@ -11,10 +11,18 @@ from torch.distributions import Independent, Normal
 from torch.utils.data import TensorDataset
 
 import mibounds as mb
-from mibounds.measure import estimation
-from mibounds.measure.copula_model import Bridge, Effort
-from mibounds.measure.diagnostics import look_at_bridge, look_at_estimator, look_at_rows, worth_of
-from mibounds.measure.estimation import default_methods, estimate
+from mibounds.measure import estimation, runs
+from mibounds.measure.copula_model import CopulaFit, CopulaModel, Effort
+from mibounds.measure.diagnostics import (
+    look_at_copula_model,
+    look_at_estimator,
+    look_at_results,
+    quality_of,
+    quality_of_conditional,
+)
+from mibounds.measure.estimation import estimate
+from mibounds.measure.methods import METHODS, default_methods
+from mibounds.measure.splits import fold_rows, permute_rows, standard_error
 from mibounds.samples.columns import as_columns
 
 rng = np.random.default_rng(7)
@@ -25,6 +33,15 @@ FAST = {"budget": "fast"}
 def small_effort(monkeypatch):
     effort = Effort(
         folds=2, members=1, steps=150, hidden=(32, 32), components=4, batch_size=64, patience=75
+    )
+    monkeypatch.setitem(estimation.EFFORTS, "fast", effort)
+
+
+@pytest.fixture
+def tiny_effort(monkeypatch):
+    """For what does not depend on how well anything is fitted."""
+    effort = Effort(
+        folds=2, members=1, steps=30, hidden=(16,), components=2, batch_size=32, patience=30
     )
     monkeypatch.setitem(estimation.EFFORTS, "fast", effort)
 
@@ -43,15 +60,16 @@ def codes_of(result):
     return {a.code for a in result.warnings}
 
 
-@pytest.mark.parametrize("name", [*mb.ESTIMATORS, *mb.CLASSICAL, "bridge"])
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.usefixtures("tiny_effort")
 def test_every_method_by_name(name):
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(400, 2))
+    x = rng.normal(size=(200, 2))
     if name == "plug_in":
         y = (x[:, 0] > 0) + 0
-        x = np.sign(x[:, :1] + 0.5 * rng.normal(size=(400, 1)))
+        x = np.sign(x[:, :1] + 0.5 * rng.normal(size=(200, 1)))
     else:
-        y = x[:, :1] + 0.7 * rng.normal(size=(400, 1))
+        y = x[:, :1] + 0.7 * rng.normal(size=(200, 1))
         x = x[:, :1] if name == "binning" else x
     result = estimate(x, y, methods=name, folds=2, **FAST)
     row = result.rows[0]
@@ -61,6 +79,17 @@ def test_every_method_by_name(name):
     assert row.error > 0
     assert result.interval[0] < result.nats < result.interval[1]
     json.loads(result.to_json())
+
+
+def test_the_registry_has_every_method_under_the_name_on_its_class():
+    assert set(METHODS) == {CopulaModel.name, *mb.CLASSICAL, *mb.ESTIMATORS}
+    for name, method in METHODS.items():
+        assert method.name == name
+        assert method.side in ("upper", "lower", "neither")
+        assert method.condition
+        assert method.cost
+        assert method.reference
+        assert isinstance(method.has_conditional, bool)
 
 
 def test_the_interval_covers_the_truth_about_as_often_as_it_says():
@@ -97,7 +126,7 @@ def test_normal_scores_make_monotone_maps_irrelevant():
 def test_without_normal_scores_the_density_of_a_single_target_is_learned_too():
     """A log-normal y is far from the Gaussian of its mean and variance, whatever x is."""
     x, y = gaussian(3000, 0, 2, 1)
-    raw = estimate(x, np.exp(y / 2), normal_scores=False, methods="bridge", **FAST)
+    raw = estimate(x, np.exp(y / 2), normal_scores=False, methods="copula_model", **FAST)
     assert raw.nats == pytest.approx(math.log(2) / 2, abs=0.08)
 
 
@@ -108,26 +137,35 @@ def test_seeds_decide():
     assert a == b != c
 
 
+@pytest.mark.usefixtures("tiny_effort")
 def test_the_global_state_of_random_numbers_is_left_alone():
     x, y = gaussian(300)
     torch.manual_seed(5)
     before = torch.get_rng_state(), np.random.get_state()[1]  # noqa: NPY002
-    estimate(x, y, methods=["bridge", "infonce"], folds=2, **FAST)
+    estimate(x, y, methods=["copula_model", "infonce"], folds=2, **FAST)
     assert torch.equal(torch.get_rng_state(), before[0])
     assert (np.random.get_state()[1] == before[1]).all()  # noqa: NPY002
 
 
-def test_labels():
+def three_clouds():
     rng = np.random.default_rng(1)
     y = rng.integers(0, 3, 900)
-    x = np.eye(3)[y] + 0.05 * rng.normal(size=(900, 3))
+    return np.eye(3)[y] + 0.05 * rng.normal(size=(900, 3)), y
+
+
+def test_labels():
+    x, y = three_clouds()
     result = estimate(x, y, **FAST)
     assert result.nats == pytest.approx(math.log(3), abs=0.2)
-    for method in ("club", "ba", "infonce", "vub"):
-        value = estimate(x, y, methods=method, folds=2, **FAST).nats
-        assert math.isfinite(value)
     text = estimate(x, np.array(["a", "b", "c"])[y], **FAST)
     assert text.nats == pytest.approx(result.nats, abs=1e-6)
+
+
+@pytest.mark.usefixtures("tiny_effort")
+def test_every_kind_of_estimator_takes_labels():
+    rows = estimate(*three_clouds(), methods=["club", "ba", "infonce", "vub"], **FAST).rows
+    assert [row.method for row in rows] == ["club", "ba", "infonce", "vub"]
+    assert all(math.isfinite(row.nats) for row in rows)
 
 
 def test_conditional_information():
@@ -149,22 +187,22 @@ def test_the_default_by_kind_and_width():
     rng = np.random.default_rng(0)
     wide, one = rng.normal(size=(400, 4)), rng.normal(size=(400, 1))
     label = np.arange(400) % 3
-    assert names(wide, one) == ["bridge"]
-    assert names(one, one) == ["ksg", "bridge"]
-    assert names(one, label) == ["ksg_mixed", "bridge"]
-    assert names(label, label) == ["plug_in", "bridge"]
-    assert names(one, one, wide) == ["bridge"]
+    assert names(wide, one) == ["copula_model"]
+    assert names(one, one) == ["ksg", "copula_model"]
+    assert names(one, label) == ["ksg_mixed", "copula_model"]
+    assert names(label, label) == ["plug_in", "copula_model"]
+    assert names(one, one, wide) == ["copula_model"]
     sparse = np.arange(400) % 20
-    assert names(sparse, np.roll(sparse, 7)) == ["plug_in", "bridge"]
-    assert names(sparse, rng.permutation(sparse)) == ["bridge"]  # too many cells to count in
+    assert names(sparse, np.roll(sparse, 7)) == ["plug_in", "copula_model"]
+    assert names(sparse, rng.permutation(sparse)) == ["copula_model"]  # too many cells to count in
 
 
 def test_bracket():
     x, y = gaussian(1500)
     result = estimate(x, y, **FAST)
     sides = {row.method: row.side for row in result.rows}
-    assert sides["bridge-infonce"] == "lower"
-    assert sides["bridge-l1out"] == sides["bridge-club"] == "upper"
+    assert sides["copula_model-infonce"] == "lower"
+    assert sides["copula_model-l1out"] == sides["copula_model-club"] == "upper"
     assert result.lower <= result.upper
     assert result.lower < result.nats + 0.1
 
@@ -172,7 +210,7 @@ def test_bracket():
 def test_the_bracket_is_the_narrowest_that_may_hold(monkeypatch):
     """An upper bound under the value has lost its condition, unless it is the value."""
     values = {
-        "bridge": ("neither", 1.0),
+        "copula_model": ("neither", 1.0),
         "infonce": ("lower", 0.8),
         "ba": ("lower", 0.9),
         "club": ("upper", 0.95),
@@ -181,10 +219,10 @@ def test_the_bracket_is_the_narrowest_that_may_hold(monkeypatch):
     }
 
     def measure(name, problem):
-        bound, nats = values[name]
-        return estimation._Outcome([mb.Row(name, bound, "", nats, 0.1, 0.0)], 0.1, "said")
+        side, nats = values[name]
+        return runs.Outcome([mb.MethodResult(name, side, "", nats, 0.1, 0.0)], 0.1, "said")
 
-    monkeypatch.setattr(estimation, "_measure", measure)
+    monkeypatch.setattr(runs, "measure", measure)
     result = estimate(*gaussian(200), methods=list(values))
     assert (result.nats, result.lower, result.upper) == (1.0, 0.9, 1.2)
     used = {
@@ -192,7 +230,7 @@ def test_the_bracket_is_the_narrowest_that_may_hold(monkeypatch):
     }
     assert used == {**dict.fromkeys(values, True), "club": False}
     assert estimate(*gaussian(200), methods=["club", "vub"]).upper == 0.95
-    alone = estimate(*gaussian(200), methods="bridge", level=0.6826894921)
+    alone = estimate(*gaussian(200), methods="copula_model", level=0.6826894921)
     assert (alone.lower, alone.upper) == (None, None)
     assert alone.interval == pytest.approx((0.9, 1.1))
 
@@ -200,7 +238,7 @@ def test_the_bracket_is_the_narrowest_that_may_hold(monkeypatch):
 @pytest.mark.parametrize("permutations", [0, 2])
 def test_no_row_is_evaluated_by_an_estimator_of_itself(permutations, monkeypatch):
     """A row is known by its first input; at most 60 meet at once."""
-    fit, forward = estimation.fit, mb.BA.forward
+    fit, forward = runs.fit, mb.BA.forward
     fitted, evaluated = [], []
 
     def names(x):
@@ -214,8 +252,8 @@ def test_no_row_is_evaluated_by_an_estimator_of_itself(permutations, monkeypatch
         evaluated.append((len(fitted) - 1, names(x)))
         return forward(estimator, x, y, **options)
 
-    monkeypatch.setattr(estimation, "MEETING", 60)
-    monkeypatch.setattr(estimation, "fit", spy_on_fit)
+    monkeypatch.setattr(runs, "MEETING", 60)
+    monkeypatch.setattr(runs, "fit", spy_on_fit)
     monkeypatch.setattr(mb.BA, "forward", spy_on_forward)
     estimate(*gaussian(200), methods="ba", permutations=permutations, **FAST)
     assert len(fitted) == 2 + bool(permutations)
@@ -225,12 +263,12 @@ def test_no_row_is_evaluated_by_an_estimator_of_itself(permutations, monkeypatch
 
 
 def test_runs_of_dependent_rows_stay_together():
-    folds = estimation._fold(100, 3, 10, 0)
+    folds = fold_rows(100, 3, 10, 0)
     assert np.concatenate(folds).tolist() == list(range(100))
     runs = np.random.default_rng(0).normal(size=30)
-    error = estimation._standard_error(np.repeat(runs, 5), 5)
+    error = standard_error(np.repeat(runs, 5), 5)
     assert error == pytest.approx(runs.std(ddof=1) / math.sqrt(30))
-    order = estimation._order(95, 10, np.random.default_rng(0))
+    order = permute_rows(95, 10, np.random.default_rng(0))
     assert sorted(order) == list(range(95))
     starts = [i for i in range(95) if i == 0 or order[i] != order[i - 1] + 1]
     assert all(order[i] % 10 == 0 for i in starts)
@@ -238,12 +276,11 @@ def test_runs_of_dependent_rows_stay_together():
 
 
 @pytest.mark.parametrize("block", [1, 20])
-def test_the_error_of_the_bridge_has_a_floor_and_knows_the_runs(block, monkeypatch):
+def test_the_error_of_the_copula_model_has_a_floor_and_knows_the_runs(block, monkeypatch):
     shares = np.repeat(np.random.default_rng(0).normal(size=10), 20)
-    monkeypatch.setattr(
-        estimation, "measure_bridge", lambda *_: Bridge(shares.mean(), shares, floor=0.5)
-    )
-    result = estimate(*gaussian(200), block=block, methods="bridge")
+    found = CopulaFit(shares.mean(), shares, floor=0.5)
+    monkeypatch.setattr(CopulaModel, "measure", lambda *_: found)
+    result = estimate(*gaussian(200), block=block, methods="copula_model")
     rows = shares if block == 1 else shares[::20]
     spread = rows.std(ddof=1) / math.sqrt(len(rows))
     assert result.rows[0].error == pytest.approx(math.hypot(spread, 0.5))
@@ -264,7 +301,7 @@ def test_blocks_widen_the_interval_of_dependent_rows():
         estimate(x, y, methods="gaussian_copula", block=3000)
 
 
-@pytest.mark.parametrize("method", ["bridge", "ksg", "club"])
+@pytest.mark.parametrize("method", ["copula_model", "ksg", "club"])
 def test_permutations_tell_dependence_from_none(method):
     x, y = gaussian(400, 4, 1, 1)
     result = estimate(x, y, methods=method, folds=2, permutations=39, **FAST)
@@ -282,12 +319,16 @@ def test_permutations_tell_dependence_from_none(method):
 
 
 def test_p_values_of_independent_variables_are_uniform():
-    """200 seeds; the largest distance to the uniform distribution function, 1 % level."""
+    """200 seeds; the largest distance to the uniform distribution function, 1 % level.
+
+    The statistic is of a model that is fitted to the other half of the rows.
+    """
     p = []
     for seed in range(200):
         rng = np.random.default_rng(seed)
         x, y = rng.normal(size=(60, 2)), rng.normal(size=(60, 1))
-        p.append(estimate(x, y, permutations=39, seed=seed, **FAST).p_value)
+        result = estimate(x, y, methods="copula_model", permutations=39, seed=seed, **FAST)
+        p.append(result.p_value)
     p = np.sort(p)
     grid = np.arange(1, 41) / 40
     distance = np.abs(np.searchsorted(p, grid, side="right") / len(p) - grid).max()
@@ -303,13 +344,14 @@ def test_intervals_of_independent_variables_cover_zero():
     assert hits >= 35
 
 
+@pytest.mark.usefixtures("tiny_effort")
 def test_progress_goes_from_start_to_end():
     seen = []
     x, y = gaussian(300)
     estimate(
         x,
         y,
-        methods=["bridge", "club"],
+        methods=["copula_model", "club"],
         folds=2,
         permutations=3,
         progress=lambda part, word: seen.append((part, word)),
@@ -319,11 +361,12 @@ def test_progress_goes_from_start_to_end():
     assert parts == sorted(parts)
     assert parts[0] == 0
     assert parts[-1] == 1
-    assert {w for _, w in seen} == {"bridge", "club", "permutations"}
+    assert {w for _, w in seen} == {"copula_model", "club", "permutations"}
 
 
+@pytest.mark.usefixtures("tiny_effort")
 def test_history_has_both_curves():
-    x, y = gaussian(500)
+    x, y = gaussian(200)
     result = estimate(x, y, methods="infonce", folds=2, **FAST)
     assert {p.fold for p in result.history} == {0, 1}
     assert all(math.isfinite(p.held_out) and math.isfinite(p.loss) for p in result.history)
@@ -388,7 +431,7 @@ def test_advice_neighbours_that_are_far(method):
     assert (code in codes_of(weak)) == (method == "kde")  # which has less than the Gaussian copula
     low = estimate(x[:, :5], x[:, :5] + 0.3 * noise[:, :5], methods=method)
     (advice,) = [a for a in low.warnings if a.code == code]
-    assert f"its value, {low.nats:.3f}, where the Gaussian copula alone has 6." in advice.message
+    assert f"its value, {low.nats:.3f}, where the Gaussian copula has 6." in advice.message
     assert low.verdict == "doubt"
     if method == "ksg_mixed":
         y = (x[:, 0] + noise[:, 0] > 0).astype(int)
@@ -403,20 +446,21 @@ def test_advice_labels_of_many_columns():
     y = rng.integers(4, size=800)
     x = rng.normal(size=(4, 40))[y] + 3 * rng.normal(size=(800, 40))
     few = estimate(x, y, **FAST)
-    (advice,) = [a for a in few.warnings if a.code == "bridge-few-rows"]
-    assert "models of 350 rows, and a linear one has 120 numbers" in advice.message
+    (advice,) = [a for a in few.warnings if a.code == "copula_model-few-rows"]
+    assert "models of 350 rows, and a linear one has 120 weights" in advice.message
     assert f"some {120 / 700:.2f} nats" in advice.message
     assert few.verdict == "doubt"
-    assert "bridge-few-rows" not in codes_of(estimate(x[:, :3], y % 2, **FAST))
+    assert "copula_model-few-rows" not in codes_of(estimate(x[:, :3], y % 2, **FAST))
     numbers = estimate(x, x[:, :1] + rng.normal(size=(800, 1)), **FAST)
-    assert "bridge-few-rows" not in codes_of(numbers)
+    assert "copula_model-few-rows" not in codes_of(numbers)
 
 
 def test_no_interval_lies_below_zero(monkeypatch):
     def measure(name, problem):
-        return estimation._Outcome([mb.Row(name, "neither", "", nats, 0.01, 0.0)], 0.01, "made up")
+        row = mb.MethodResult(name, "neither", "", nats, 0.01, 0.0)
+        return runs.Outcome([row], 0.01, "made up")
 
-    monkeypatch.setattr(estimation, "_measure", measure)
+    monkeypatch.setattr(runs, "measure", measure)
     for nats, high in ((-0.05, 0.0), (-0.01, -0.01 + 0.0196), (0.3, 0.3196)):
         low, top = estimate(normal(50, 2), normal(50)).interval
         assert (low, top) == pytest.approx((nats - 0.0196, high), abs=1e-5)
@@ -426,8 +470,8 @@ def test_bounds_have_the_error_of_the_value_too():
     values = []
     for seed in range(12):
         rows = {r.method: r for r in estimate(*gaussian(400, seed), **FAST).rows}
-        values.append([rows[f"bridge-{name}"] for name in ("infonce", "l1out")])
-        assert all(row.error >= rows["bridge"].error for row in values[-1])
+        values.append([rows[f"copula_model-{name}"] for name in ("infonce", "l1out")])
+        assert all(row.error >= rows["copula_model"].error for row in values[-1])
     for rows in zip(*values, strict=True):
         spread = np.std([row.nats for row in rows], ddof=1)
         assert 0.5 < np.mean([row.error for row in rows]) / spread < 2
@@ -450,7 +494,7 @@ def test_advice_ties():
     x[:, 0] = np.round(x[:, 0])
     result = estimate(x, y, methods="gaussian", x_kinds="continuous")
     (advice,) = [a for a in result.warnings if a.code == "ties"]
-    assert "or say it is discrete (x_kinds)" in advice.remedy
+    assert "or declare it discrete (x_kinds)" in advice.remedy
     labels = estimate(np.arange(400) % 2, np.arange(400) % 3, methods="plug_in")
     assert "ties" not in codes_of(labels)
 
@@ -463,10 +507,11 @@ def test_every_column_with_ties_is_named():
     assert named == ["Column 0 of x", "Column 2 of x", "Column 1 of y"]
 
 
+@pytest.mark.usefixtures("tiny_effort")
 def test_nothing_is_said_twice(monkeypatch):
     """Given something, an estimator is fitted twice, and looked at each time."""
     advice = mb.Advice("ba-odd", "It is odd.", "Take another.")
-    monkeypatch.setattr(estimation.diagnostics, "look_at_estimator", lambda *_: [advice])
+    monkeypatch.setattr(runs.diagnostics, "look_at_estimator", lambda *_: [advice])
     x, y, z = np.random.default_rng(0).normal(size=(3, 400, 1))
     assert estimate(x, y, given=z, methods="ba", folds=2, **FAST).warnings == (advice,)
 
@@ -505,19 +550,19 @@ def test_advice_rare_labels():
 def test_advice_nothing_is_predicted():
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(800, 3)), rng.normal(size=(800, 2))
-    for method in ("bridge", "club"):
+    for method in ("copula_model", "club"):
         result = estimate(x, y, methods=method, folds=2, **FAST)
         assert "q-no-better-than-marginal" in codes_of(result), method
 
 
 def test_advice_infonce_ceiling(monkeypatch):
-    effort = Effort(folds=2, steps=600, hidden=(64,), batch_size=64, patience=600)
+    effort = Effort(folds=2, steps=400, hidden=(64,), batch_size=64, patience=400)
     monkeypatch.setitem(estimation.EFFORTS, "fast", effort)
-    x = normal(80, 2)
-    result = estimate(x, x + 1e-3 * normal(80, 2), methods="infonce", **FAST)
+    x = normal(40, 2)
+    result = estimate(x, x + 1e-3 * normal(40, 2), methods="infonce", **FAST)
     assert "infonce-ceiling" in codes_of(result)
-    low = mb.Row("infonce", "lower", "", 2.0, 0.1, 0.0)
-    assert look_at_estimator(low, [{}], 1000) == []
+    low = mb.MethodResult("infonce", "lower", "", 2.0, 0.1, 0.0)
+    assert look_at_estimator(low, mb.InfoNCE, [{}], 1000) == []
 
 
 def test_advice_variance_exploding():
@@ -526,49 +571,47 @@ def test_advice_variance_exploding():
     for name in ("gaussian-10", "gaussian-dense"):
         task = mb.TASKS[name]
         x, y = task.sample(500, seed=0)
-        worth = estimation._worth(mb.NWJ(critic=task.log_ratio), x, y, np.arange(500))
-        row = mb.Row("nwj", "lower", "", 1.0, 0.1, 0.0)
-        found[name] = [a.code for a in look_at_estimator(row, [worth], 500)]
+        quality = quality_of(mb.NWJ(critic=task.log_ratio), x, y)
+        row = mb.MethodResult("nwj", "lower", "", 1.0, 0.1, 0.0)
+        found[name] = [a.code for a in look_at_estimator(row, mb.NWJ, [quality], 500)]
     assert found == {"gaussian-10": ["nwj-variance"], "gaussian-dense": []}
 
 
 def test_advice_log_variance_limit():
     x = np.random.default_rng(0).normal(size=(400, 2))
-    row = mb.Row("club", "upper", "", 1.0, 0.1, 0.0)
-
-    from mibounds.measure.diagnostics import look_at_estimator
-
+    row = mb.MethodResult("club", "upper", "", 1.0, 0.1, 0.0)
     y = torch.tensor(x, dtype=torch.float32)
     stuck = Independent(Normal(y, math.exp(-7.4)), 1)
-    worth = worth_of(stuck, y, stuck.log_prob(y).mean().item())
-    assert worth["at_limit"] == 1
-    assert "club-log-variance-limit" in {a.code for a in look_at_estimator(row, [worth], 100)}
+    quality = quality_of_conditional(stuck, y, stuck.log_prob(y).mean().item())
+    assert quality["at_limit"] == 1
+    codes = {a.code for a in look_at_estimator(row, mb.CLUB, [quality], 100)}
+    assert "club-log-variance-limit" in codes
 
 
 def test_advice_scale_limit():
     shares = rng.normal(3, 1, 3000)
-    (advice,) = look_at_bridge(Bridge(3.0, shares, narrow=0.5), 0.02)
-    assert advice.code == "bridge-scale-limit"
-    assert look_at_bridge(Bridge(3.0, shares), 0.02) == []
+    (advice,) = look_at_copula_model(CopulaFit(3.0, shares, narrow=0.5), 0.02)
+    assert advice.code == "copula_model-scale-limit"
+    assert look_at_copula_model(CopulaFit(3.0, shares), 0.02) == []
 
 
 def test_advice_nothing_is_shared_goes_by_the_error_of_the_value():
-    found = Bridge(0.3, np.full(100, 0.3), gaussian=0.3)
-    (advice,) = look_at_bridge(found, 0.16)
+    found = CopulaFit(0.3, np.full(100, 0.3), gaussian=0.3)
+    (advice,) = look_at_copula_model(found, 0.16)
     assert advice.code == "q-no-better-than-marginal"
-    assert look_at_bridge(found, 0.14) == []
+    assert look_at_copula_model(found, 0.14) == []
 
 
 def test_advice_upper_under_lower():
-    low = mb.Row("infonce", "lower", "", 2.0, 0.01, 0.0)
-    high = mb.Row("l1out", "upper", "", 1.0, 0.01, 0.0)
-    assert [a.code for a in look_at_rows([low, high])] == ["upper-under-lower"]
-    assert look_at_rows([high, mb.Row("infonce", "lower", "", 1.01, 0.01, 0.0)]) == []
-    assert look_at_rows([high, mb.Row("infonce", "lower", "", 1.2, 0.1, 0.0)]) == []
+    low = mb.MethodResult("infonce", "lower", "", 2.0, 0.01, 0.0)
+    high = mb.MethodResult("l1out", "upper", "", 1.0, 0.01, 0.0)
+    assert [a.code for a in look_at_results([low, high])] == ["upper-under-lower"]
+    assert look_at_results([high, mb.MethodResult("infonce", "lower", "", 1.01, 0.01, 0.0)]) == []
+    assert look_at_results([high, mb.MethodResult("infonce", "lower", "", 1.2, 0.1, 0.0)]) == []
 
 
 def test_advice_subsampled(monkeypatch):
-    monkeypatch.setitem(estimation.MOST, "ksg", 200)
+    monkeypatch.setattr(mb.KSG, "most_rows", 200)
     x, y = gaussian(500, 0, 1, 1)
     assert "ksg-subsampled" in codes_of(estimate(x, y, methods="ksg"))
 
@@ -576,8 +619,8 @@ def test_advice_subsampled(monkeypatch):
 @pytest.mark.parametrize("block", [1, 10])
 def test_some_rows_of_a_time_series_are_neighbours(block, monkeypatch):
     """Rows of a run that are taken from all over would count as dependent, and are not."""
-    monkeypatch.setitem(estimation.MOST, "ksg", 200)
-    monkeypatch.setattr(estimation, "MEETING", 100)
+    monkeypatch.setattr(mb.KSG, "most_rows", 200)
+    monkeypatch.setattr(runs, "MEETING", 100)
     seen = []
     influence = mb.KSG.influence
 
@@ -610,28 +653,31 @@ def test_every_advice_says_what_to_do():
     assert all(a.message and a.remedy for a in result.warnings)
 
 
+@pytest.mark.usefixtures("tiny_effort")
 def test_the_kinds_of_some_columns():
-    x, y = gaussian()
+    x, y = gaussian(200)
     z = np.arange(len(x)) % 40
     mixed = np.column_stack([x, z])
     result = estimate(
         mixed, y, given=z, x_kinds=[None, None, "continuous", "discrete"],
-        given_kinds=["discrete"], methods="bridge", **FAST,
+        given_kinds=["discrete"], methods="copula_model", **FAST,
     )  # fmt: skip
     assert result.config["x_kinds"] == ["continuous"] * 3 + ["discrete"]
     assert result.config["given_kinds"] == ["discrete"]
 
 
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_it_fits_also_where_gradients_are_off(mode):
-    task = mb.TASKS["mixture-cross"]
-    x, y = task.sample(400, seed=0)
-    on = mb.estimate(x, y, methods=["doe", "bridge"], budget="fast", folds=2)
-    with mode():
-        x, y = x + 0, y + 0
-        off = mb.estimate(x, y, methods=["doe", "bridge"], budget="fast", folds=2)
-        assert torch.is_grad_enabled() is False
-    assert off.nats == on.nats
+@pytest.mark.usefixtures("tiny_effort")
+def test_it_fits_also_where_gradients_are_off():
+    """The corrections are fitted too: 600 rows are enough for them."""
+    x, y = mb.TASKS["mixture-cross"].sample(600, seed=0)
+    options = {"methods": ["doe", "copula_model"], "folds": 2, **FAST}
+    on = estimate(x, y, **options)
+    assert {point.method for point in on.history} >= {"doe", "copula_model q(y | x)"}
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            off = estimate(x + 0, y + 0, **options)
+            assert torch.is_grad_enabled() is False
+        assert [row.nats for row in off.rows] == [row.nats for row in on.rows]
 
 
 def test_fits_also_where_gradients_are_off():

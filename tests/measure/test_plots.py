@@ -10,8 +10,9 @@ import torch
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from mibounds.measure.plots import plot_estimate, plot_history, plot_null, plot_samples
-from mibounds.measure.results import Point, Row
+from mibounds.measure.plots import plot_estimate, plot_history, plot_null
+from mibounds.measure.results import HistoryPoint, MethodResult
+from mibounds.measure.sample_plots import plot_samples
 
 OKABE_ITO = {
     "#000000", "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7",
@@ -20,7 +21,7 @@ OKABE_ITO = {
 
 def curves(method, folds):
     return tuple(
-        Point(method, fold, step, 5.0 - step, 5.5 - step + fold)
+        HistoryPoint(method, fold, step, 5.0 - step, 5.5 - step + fold)
         for fold in range(folds)
         for step in range(4 - (fold == 2))  # the third fold stops early
     )
@@ -76,7 +77,7 @@ def test_each_names_the_extra_that_it_needs(plot, monkeypatch):
 def test_pyplot_is_left_alone():
     code = """
 import sys, numpy as np
-from mibounds.measure.plots import plot_samples
+from mibounds.measure.sample_plots import plot_samples
 plot_samples(np.arange(5000.0), np.arange(5000.0) ** 2).figure.canvas.draw()
 print("matplotlib.pyplot" in sys.modules)
 """
@@ -120,7 +121,7 @@ def test_the_interval_is_a_band_around_the_value():
     [(math.inf, "∞ →"), (1234.5, "1234 →"), (-math.inf, "← -∞"), (math.nan, "no number")],
 )
 def test_a_value_far_outside_is_marked_and_hides_nothing(value, shown):
-    rows = (*example().rows, Row("vub", "upper", "", value, math.inf, 1.0))
+    rows = (*example().rows, MethodResult("vub", "upper", "", value, math.inf, 1.0))
     ax = drawn(plot_estimate(example(rows=rows)))
     assert texts(ax) == [shown]
     low, high = ax.get_xlim()
@@ -135,7 +136,7 @@ def test_a_value_far_outside_is_marked_and_hides_nothing(value, shown):
         {"nats": math.nan, "interval": (math.nan, math.nan), "lower": None, "upper": None},
         {"nats": math.inf, "interval": (-math.inf, math.inf), "rows": ()},
         {"nats": 0.0, "interval": (0.0, 0.0), "lower": 0.0, "upper": 0.0},
-        {"rows": (Row("$\\frac$\x00" * 20, "upper", "", 0.7, None, 1.0),)},
+        {"rows": (MethodResult("$\\frac$\x00" * 20, "upper", "", 0.7, None, 1.0),)},
         {"method": "$\\frac$"},
     ],
 )
@@ -175,7 +176,7 @@ def test_each_method_has_its_colour_or_is_drawn_alone():
 
 
 def test_a_loss_that_is_no_number_leaves_a_gap():
-    history = (Point("a", 0, 0, 1.0, math.inf), Point("a", 0, 1, math.nan, 2.0))
+    history = (HistoryPoint("a", 0, 0, 1.0, math.inf), HistoryPoint("a", 0, 1, math.nan, 2.0))
     ax = drawn(plot_history(example(history=history)))
     np.testing.assert_array_equal(ax.lines[0].get_ydata(), [math.nan, 2.0])
 
@@ -203,7 +204,7 @@ def test_the_null_is_a_histogram_beside_the_value():
 
 @pytest.mark.parametrize("null", [(), (math.nan, math.inf)])
 def test_without_a_null_it_says_so(null):
-    with pytest.raises(ValueError, match="ask estimate"):
+    with pytest.raises(ValueError, match="pass permutations="):
         plot_null(example(null=null))
 
 

@@ -17,7 +17,7 @@ from matplotlib import image
 from stand_ins import CEILING
 
 from mibounds.measure.report import write_report
-from mibounds.measure.results import Advice, Point, Row
+from mibounds.measure.results import Advice, HistoryPoint, MethodResult
 
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -30,7 +30,7 @@ in_a_browser = pytest.mark.skipif(
 BAD = "<script>document.title = 'run'; throw Error('run')</script>"
 TIES = Advice("ties", "1200 of 10000 values of y are equal.", "Say that y is discrete.")
 CURVES = tuple(
-    Point(method, fold, step, 2 / (1 + step), 2.1 / (1 + step))
+    HistoryPoint(method, fold, step, 2 / (1 + step), 2.1 / (1 + step))
     for method in ("infonce", "club")
     for fold in range(2)
     for step in range(5)
@@ -103,7 +103,7 @@ def test_it_tells_everything(report):
     for part in (
         "Age and pressure",
         "10,000 samples",
-        "Believe it with care: 1 diagnostic concerns the bracket, not the value itself.",
+        "Believe it with care: 1 warning concerns only the bracket.",
         "0.693 nats",
         "95 % interval 0.671 … 0.715 nats",
         "1.000 bits",
@@ -129,10 +129,10 @@ def test_it_tells_everything(report):
 @pytest.mark.parametrize(
     ("warnings", "says", "shows"),
     [
-        ((), "Believe it: no diagnostic objects.", "verdict believe"),
+        ((), "Believe it: there are no warnings.", "verdict believe"),
         ((CEILING,), "Believe it with care:", "verdict care"),
-        ((CEILING, TIES), "Do not believe it: 1 diagnostic objects.", "verdict doubt"),
-        ((TIES, TIES), "Do not believe it: 2 diagnostics object.", "verdict doubt"),
+        ((CEILING, TIES), "Do not believe it: 1 warning concerns the value.", "verdict doubt"),
+        ((TIES, TIES), "Do not believe it: 2 warnings concern the value.", "verdict doubt"),
     ],
 )
 def test_the_headline_says_whether_to_believe_it(report, warnings, says, shows):
@@ -152,7 +152,7 @@ def test_what_there_is_none_of_is_left_out(report):
 
 
 def test_odd_numbers_are_shown(report):
-    row = Row("vub", "upper", "", math.inf, math.nan, 1.0)
+    row = MethodResult("vub", "upper", "", math.inf, math.nan, 1.0)
     page = report(
         example(nats=math.nan, interval=(-math.inf, math.nan), rows=(row,), null=(math.nan,))
     )
@@ -209,8 +209,8 @@ def test_everything_that_is_given_is_words(report):
     x, y = samples(300)
     page = report(
         example(
-            rows=(Row(BAD, BAD, BAD, 0.7, 0.1, 1.0),),
-            history=(Point(BAD, 0, 0, 1.0, 1.0), Point(BAD, 0, 1, 0.5, 0.5)),
+            rows=(MethodResult(BAD, BAD, BAD, 0.7, 0.1, 1.0),),
+            history=(HistoryPoint(BAD, 0, 0, 1.0, 1.0), HistoryPoint(BAD, 0, 1, 0.5, 0.5)),
             warnings=(Advice(BAD, BAD, BAD),),
             method=BAD,
             interval_method=BAD,
@@ -229,7 +229,7 @@ def test_everything_that_is_given_is_words(report):
 @given(st.text(), st.text(min_size=1))
 def test_any_name_can_be_written(tmp_path_factory, title, name):
     path = tmp_path_factory.mktemp("names") / "report.html"
-    rows = (Row(name, "upper", title, 0.7, 0.1, 1.0),)
+    rows = (MethodResult(name, "upper", title, 0.7, 0.1, 1.0),)
     estimate = example(rows=rows, history=(), null=(), config={name: title}, method=name)
     write_report(path, estimate, np.arange(9.0), np.arange(9.0), ([name], [title]), title)
     page = Page(path.read_text(encoding="utf-8"))

@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stand_ins import CEILING, example
 
-from mibounds.measure.results import Advice, Estimate, Row, number
+from mibounds.measure.estimation import Estimate
+from mibounds.measure.results import Advice, MethodResult
+from mibounds.measure.wording import number
 
 TIES = Advice("ties", "1200 of 10000 values of y are equal.", "Say that y is discrete.")
 BAD_Q = Advice("q-no-better-than-marginal", "q gains 0.00 nats.", "Train for longer.")
@@ -20,7 +22,7 @@ def test_bits_are_nats_over_log_2():
     estimate = example(nats=math.log(2), interval=(0.0, math.log(4)))
     assert estimate.bits == 1.0
     assert estimate.interval_bits == (0.0, 2.0)
-    assert Row("ksg", "neither", "", math.log(8), None, 0.0).bits == pytest.approx(3.0)
+    assert MethodResult("ksg", "neither", "", math.log(8), None, 0.0).bits == pytest.approx(3.0)
 
 
 def test_nothing_in_it_changes():
@@ -45,16 +47,16 @@ def test_the_verdict_is_by_what_the_warnings_are_about():
     [("upper", "at most", "an upper bound"), ("lower", "at least", "a lower bound")],
 )
 def test_a_bound_is_not_the_value(bound, word, how):
-    e = example(method="one", rows=(Row("one", bound, "q is right", 1.5, 0.1, 1.0),))
+    e = example(method="one", rows=(MethodResult("one", bound, "q is right", 1.5, 0.1, 1.0),))
     assert e.side == bound
     assert e.verdict == "care"
     lines = str(e).splitlines()
     assert lines[0].startswith(f"I(x; y)  {word} ")
-    assert f"Believe it as {how}, not as the value: no diagnostic objects." in str(e)
+    assert f"Believe it as {how}, not as the value: there are no warnings." in str(e)
     assert example().side == "neither"
-    rows = (*e.rows, Row("infonce", "lower", "always", 1.0, 0.1, 1.0))
+    rows = (*e.rows, MethodResult("infonce", "lower", "always", 1.0, 0.1, 1.0))
     other = " ".join(str(dataclasses.replace(e, rows=rows, warnings=(CEILING,))).split())
-    assert f"Believe it with care, as {how}, not as the value: 1 diagnostic concerns" in other
+    assert f"Believe it with care, as {how}, not as the value: 1 warning concerns only" in other
 
 
 def test_a_warning_about_q_concerns_those_who_fit_it():
@@ -63,7 +65,7 @@ def test_a_warning_about_q_concerns_those_who_fit_it():
 
 
 def test_the_longest_name_is_the_one_that_a_warning_is_about():
-    rows = (Row("club", "upper", "", 1.0, None, 1.0), Row("club-b", "upper", "", 1.0, None, 1.0))
+    rows = tuple(MethodResult(name, "upper", "", 1.0, None, 1.0) for name in ("club", "club-b"))
     variance = Advice("club-b-variance", "It explodes.", "Clip it.")
     assert example(rows=rows, method="club").concerns(variance) is False
     assert example(rows=rows, method="club-b").concerns(variance) is True
@@ -79,7 +81,7 @@ def test_it_prints_the_number_first_then_the_bracket_the_rows_and_the_warnings()
     assert lines[1] == "         1.000 bits, 95 % interval 0.968 ... 1.032"
     assert lines[2] == "bracket  0.650 (best lower bound) ... 0.730 (tightest upper bound)"
     assert lines[3] == "p-value  0.005 for independence, by 199 permutations"
-    assert lines[4] == "verdict  Do not believe it: 1 diagnostic objects."
+    assert lines[4] == "verdict  Do not believe it: 1 warning concerns the value."
     places = [text.index(part) for part in ("copula *", "infonce", "club", "! infonce-ceiling")]
     assert places == sorted(places)
     assert "! ties: 1200 of 10000 values of y are equal.\n  -> Say that y is discrete.\n" in text
@@ -128,7 +130,7 @@ def test_a_zero_has_no_sign():
 
 
 def test_numbers_that_are_none_are_shown_too():
-    row = Row("vub", "upper", "", math.inf, math.nan, 1.0)
+    row = MethodResult("vub", "upper", "", math.inf, math.nan, 1.0)
     text = str(example(nats=math.nan, interval=(-math.inf, math.inf), rows=(row,), upper=2e7))
     assert "nan nats, 95 % interval -inf ... inf" in text
     assert "Do not believe it: the value is not a finite number." in text
@@ -138,7 +140,7 @@ def test_numbers_that_are_none_are_shown_too():
 @settings(max_examples=60, deadline=None)
 @given(st.text(), st.text(max_size=300), st.floats(), st.integers(0, 2**40))
 def test_it_fits_a_terminal_and_does_not_steer_it(name, words, value, n):
-    row = Row(name, "upper", words, value, abs(value), 1.0)
+    row = MethodResult(name, "upper", words, value, abs(value), 1.0)
     text = str(example(rows=(row,), warnings=(Advice(name, words, words),), nats=value, n=n))
     assert all(len(line) <= 100 for line in text.splitlines())
     assert all(line.isprintable() for line in text.split("\n"))
@@ -161,7 +163,7 @@ def test_a_notebook_shows_the_same_and_keeps_its_colours():
 def test_a_notebook_runs_nothing_that_is_in_a_name():
     bad = "<script>alert(1)</script>"
     html = example(
-        rows=(Row(bad, bad, bad, 1.0, 0.1, 1.0),),
+        rows=(MethodResult(bad, bad, bad, 1.0, 0.1, 1.0),),
         warnings=(Advice(bad, bad, bad),),
         interval_method=bad,
         method=bad,
@@ -223,8 +225,8 @@ def test_numbers_that_json_does_not_have_are_strings(nats, end, lower, null):
         ({"n": True}, "Expected 'n' to be of type int but got bool"),
         ({"interval": [1.0]}, "Expected interval to have 2 ends but got 1"),
         ({"rows": {}}, "Expected 'rows' to be of type list but got dict"),
-        ({"rows": [3]}, "Expected an object of JSON but got int"),
-        ({"rows": [{"method": "ksg"}]}, "Expected the field 'bound'"),
+        ({"rows": [3]}, "Expected a JSON object but got int"),
+        ({"rows": [{"method": "ksg"}]}, "Expected the field 'side'"),
         ({"null": [[]]}, r"Expected 'null' to be a number but got \[\]"),
         ({"config": []}, "Expected 'config' to be of type dict but got list"),
     ],
@@ -245,7 +247,7 @@ def test_a_frame_has_a_line_for_each_method():
     pytest.importorskip("pandas", reason="comes with the extra 'tables'")
     frame = example().to_frame()
     assert list(frame.columns) == [
-        "method", "bound", "condition", "nats", "bits", "error", "seconds",
+        "method", "side", "condition", "nats", "bits", "error", "seconds",
     ]  # fmt: skip
     assert list(frame["method"]) == ["copula", "infonce", "club"]
     assert frame["bits"][0] == example().bits

@@ -1,4 +1,4 @@
-"""``mibounds tasks`` and ``mibounds methods``: what there is to choose from."""
+"""``mibounds tasks`` and ``mibounds methods``: lists to choose from."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class TasksCommand(Command):
     json: bool = False
 
     def run(self) -> None:
-        """Print one task a line."""
+        """Print one task per line."""
         from mibounds.tasks import TASKS
 
         rows = [
@@ -53,7 +53,7 @@ class TasksCommand(Command):
 
 @dataclass(frozen=True)
 class MethodsCommand(Command):
-    """List the methods of estimation, on which side of the truth they lie, and what they cost.
+    """List the methods of estimation with their side of the truth and their cost.
 
     Attributes:
         json: print JSON instead of a table.
@@ -62,36 +62,23 @@ class MethodsCommand(Command):
     json: bool = False
 
     def run(self) -> None:
-        """Print one method a line."""
-        from mibounds.estimators import ESTIMATORS
-        from mibounds.measure.classical import CLASSICAL
+        """Print one method per line."""
+        from mibounds.measure.classical import ClassicalEstimator
+        from mibounds.measure.methods import METHODS
 
         rows = [
             {
                 "name": name,
-                "kind": kind,
+                "kind": "classical" if issubclass(method, ClassicalEstimator) else "network",
                 "side": method.side,
                 "condition": method.condition,
                 "cost": method.cost,
                 "reference": method.reference,
             }
-            for kind, registry in (("network", ESTIMATORS), ("classical", CLASSICAL))
-            for name, method in registry.items()
+            for name, method in METHODS.items()
         ]
-        rows.insert(0, _BRIDGE)
         if self.json:
             say(json.dumps(rows, indent=2, ensure_ascii=False))
             return
         columns = ("name", "kind", "side", "cost", "reference")
         say_table(columns, [[row[column] for column in columns] for row in rows])
-
-
-# A method of `estimate` that is in neither registry: no bound, and not without a network.
-_BRIDGE = {
-    "name": "bridge",
-    "kind": "network",
-    "side": "neither",
-    "condition": "the closed form of the Gaussian copula and learned corrections to it",
-    "cost": "N",
-    "reference": "mibounds.measure.copula_model; Ince et al. 2017 for the closed form",
-}

@@ -1,10 +1,15 @@
 """Exit 1 of the flow, a number: `estimate` with its methods, interval, diagnostics and report.
 
-estimation          estimate(x, y): choose methods, cross-fit, compare, judge
-copula_model        the default method: a Gaussian copula with learned corrections
-label_regressions   its part for labels
-classical           estimators without a network
-diagnostics         reasons to distrust a number
-results             what estimate() returns
-plots, report       pictures of it
+estimation     estimate(x, y) and the Estimate that it returns: read, run, judge
+methods        METHODS, the registry, and which of them is the default
+runs           one method on the samples: value, error, permutations
+copula_model   the default method: a Gaussian copula with learned corrections
+classical      estimators without a network
+splits         folds, subsets and orders of rows
+diagnostics    reasons to distrust a number
+results        what was found, as data
+wording        the same in words, as plain text and HTML
+plots          pictures of it
+sample_plots   a picture of the samples
+report         all of these on one page
 """

@@ -1,4 +1,4 @@
-"""When not to believe a number: each finding in words, with what to do about it."""
+"""Reasons to distrust a number, each in words and with what to do about it."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ import numpy as np
 from torch import Tensor
 from torch.distributions import Distribution
 
-from mibounds.bounds.densities import fit_gaussian, is_discrete
+from mibounds.bounds.densities import fit_gaussian, is_discrete, log_prob
 from mibounds.conditionals.base import LOG_VARIANCE_LIMIT
-from mibounds.estimators import ESTIMATORS
-from mibounds.measure.copula_model import Bridge, gaussian_information
-from mibounds.measure.results import Advice, Row
+from mibounds.estimators import ConditionalEstimator, CriticEstimator, Estimator, InfoNCE
+from mibounds.measure.copula_model import CopulaFit
+from mibounds.measure.copula_model.gaussian_regressions import gaussian_information
+from mibounds.measure.methods import FEW_COLUMNS
+from mibounds.measure.results import Advice, MethodResult
 from mibounds.samples.columns import Columns
 
 if TYPE_CHECKING:
     from jaxtyping import Shaped
 
-NOISE = 100  # over n²: part of the variance below which a relation counts as one without noise
-LOUD = 0.05  # part of the variance that is noise, however few the rows are
-SLACK = 0.01  # nats that are not worth a word
+NOISE = 100  # over n²: share of the variance below which a relation counts as noiseless
+LOUD = 0.05  # share of the variance that is noise, however few the rows are
+SLACK = 0.01  # nats that are too few to mention
 FEW = 2  # columns in which the nearest neighbour is near
-NEAR = 3  # columns in all for which neighbours are better than models
-FAR = 10  # columns in all for which they are not to be believed
-LOCAL = ("ksg", "ksg_mixed", "kde", "mlmi")  # which look around each row
-FEW_PAIRS = 50  # that carry the mean of exponentials of a critic
-LABEL = 20  # rows of each value, from which on values can be taken for labels
-RARE = 5  # rows of each label below which too little is known of it
+FAR = 10  # columns of x and y above which neighbours are never believed
+FEW_PAIRS = 50  # pairs below which a mean of exponentials is not believed
+LABEL = 20  # rows per value from which values can be declared labels
+RARE = 5  # rows per label below which too little is known of it
 
 
 def subsampled(name: str, used: int, n: int) -> Advice:
-    """A method that looked at some of the rows only."""
+    """A method looked at only some of the rows."""
     return Advice(
         f"{name}-subsampled",
         f"{name} looked at {used} of {n} rows, for time.",
-        "Its interval is that of these rows; bridge uses all of them.",
+        "Its interval is that of these rows; copula_model uses all of them.",
     )
 
 
 def look_at_samples(x: Columns, y: Columns, given: Columns | None) -> list[Advice]:
-    """Findings in the samples themselves, whose continuous columns are normal scores."""
+    """Reasons in the samples, whose continuous columns are normal scores."""
     advice = []
     n, width = len(x), x.width + y.width + (given.width if given else 0)
     if n < 10 * width or n < 100:
@@ -50,7 +50,7 @@ def look_at_samples(x: Columns, y: Columns, given: Columns | None) -> list[Advic
             Advice(
                 "few-samples",
                 f"{n} rows for {width} columns: too few for a model of their dependence.",
-                "Collect more rows, or take fewer columns (the leading principal components).",
+                "Collect more rows, or use fewer columns (the leading principal components).",
             )
         )
     table = np.hstack([x.values, y.values])
@@ -60,8 +60,8 @@ def look_at_samples(x: Columns, y: Columns, given: Columns | None) -> list[Advic
             advice.append(
                 Advice(
                     "duplicated-rows",
-                    f"{doubles} of {n} rows are copies of others: a model then meets in the "
-                    "held-out rows what it was fitted to, and the value comes out too high.",
+                    f"{doubles} of {n} rows are copies of others: held-out rows then contain what "
+                    "a model was fitted to, and the value comes out too high.",
                     "Drop the copies first.",
                 )
             )
@@ -70,9 +70,9 @@ def look_at_samples(x: Columns, y: Columns, given: Columns | None) -> list[Advic
             advice.append(
                 Advice(
                     "deterministic",
-                    f"{b.name} looks like a function of {a.name}, without noise: between "
-                    "continuous variables the mutual information is then infinite, and no estimate "
-                    "of it means anything.",
+                    f"{b.name} looks like a function of {a.name}, without noise: the mutual "
+                    "information of continuous variables is then infinite, and no estimate of it "
+                    "means anything.",
                     "Add the noise of the measurement, or measure another quantity.",
                 )
             )
@@ -85,9 +85,9 @@ def look_at_samples(x: Columns, y: Columns, given: Columns | None) -> list[Advic
                 advice.append(
                     Advice(
                         "rare-labels",
-                        f"Column {label} of {side.name} has {len(counts)} labels in {n} rows: of "
-                        "labels that hardly ever come twice nothing can be learnt.",
-                        f"Group them, or say they are numbers ({side.name}_kinds) if they are.",
+                        f"Column {label} of {side.name} has {len(counts)} labels in {n} rows: "
+                        "nothing can be learnt about labels that rarely occur twice.",
+                        f"Group them, or declare them numbers ({side.name}_kinds) if they are.",
                     )
                 )
             if kind == "continuous" and most > 0.05:
@@ -98,72 +98,72 @@ def look_at_samples(x: Columns, y: Columns, given: Columns | None) -> list[Advic
                         f"Column {label} of {side.name} has one value in {most:.0%} of the rows: "
                         "a continuous model of it means nothing.",
                         'Use "ksg_mixed"'
-                        + (f", or say it is discrete ({side.name}_kinds)." if few else "."),
+                        + (f", or declare it discrete ({side.name}_kinds)." if few else "."),
                     )
                 )
     return advice
 
 
-def look_at_neighbours(row: Row, x: Columns, y: Columns) -> list[Advice]:
-    """Findings in a method that looks around each row: with many columns nothing is near."""
+def look_at_neighbours(row: MethodResult, x: Columns, y: Columns) -> list[Advice]:
+    """Reasons in the value of a local method: with many columns no row is near another."""
     width = x.width + y.width
-    if row.method not in LOCAL or width <= NEAR:
+    if width <= FEW_COLUMNS:
         return []
     least = -math.inf
     if "discrete" not in x.kinds + y.kinds and len(x) > 2 * width:
         least, _ = gaussian_information(x.values, y.values, np.empty((len(x), 0)))
     if width <= FAR and least <= row.nats + 3 * (row.error or 0.0) + SLACK:
         return []
-    beside = f", where the Gaussian copula alone has {least:.3f}" if least > row.nats else ""
+    beside = f", where the Gaussian copula has {least:.3f}" if least > row.nats else ""
     return [
         Advice(
             f"{row.method}-many-columns",
-            f"{row.method} looks around each row in {width} columns, where little is near: its "
-            f"value, {row.nats:.3f}{beside}, is too low if anything is shared, and its interval "
-            "does not know it.",
-            "Take bridge, or fewer columns (the leading principal components).",
+            f"{row.method} looks at the neighbours of each row in {width} columns, where few rows "
+            f"are near: its value, {row.nats:.3f}{beside}, is too low if anything is shared, and "
+            "its interval does not include that error.",
+            "Use copula_model, or fewer columns (the leading principal components).",
         )
     ]
 
 
-def look_at_bridge(found: Bridge, error: float) -> list[Advice]:
-    """Findings in the bridge, whose value has a standard error."""
+def look_at_copula_model(found: CopulaFit, error: float) -> list[Advice]:
+    """Reasons in the fit of the copula model, whose value has a standard error."""
     advice = []
     if found.nats <= 2 * error:
         advice.append(
             Advice(
                 "q-no-better-than-marginal",
-                "No model of y given x predicts held-out rows better than y alone does: either "
-                "nothing is shared, or too little to be seen in these rows.",
+                "No model of y given x predicts held-out rows better than a model of y without x "
+                "does: either nothing is shared, or too little to be seen in these rows.",
                 "Believe the interval; ask for permutations, or collect more rows.",
             )
         )
     if found.shortfall > max(error, SLACK):
-        numbers, rows = found.numbers
+        weights, rows = found.weights
         advice.append(
             Advice(
-                "bridge-few-rows",
-                f"Labels are predicted by models of {rows} rows, and a linear one has {numbers} "
-                f"numbers to learn: by that alone the value may be some {found.shortfall:.2f} nats "
-                "too low, and more for a richer model. The interval does not know it.",
-                "Collect more rows, or take fewer columns (the leading principal components).",
+                "copula_model-few-rows",
+                f"Labels are predicted by models of {rows} rows, and a linear one has {weights} "
+                "weights to learn: that by itself may lower the value by some "
+                f"{found.shortfall:.2f} nats, and a richer model costs more. The interval does "
+                "not include that error.",
+                "Collect more rows, or use fewer columns (the leading principal components).",
             )
         )
     if found.narrow > 0.05:
         advice.append(
             Advice(
-                "bridge-scale-limit",
-                f"In {found.narrow:.0%} of the rows the fitted noise of y given x is at the "
-                "narrowest that the model allows: the value is too low, and perhaps none is "
-                "finite.",
-                "See whether y is a function of x; add the noise of the measurement to it.",
+                "copula_model-scale-limit",
+                f"In {found.narrow:.0%} of the rows the fitted noise of y given x is the smallest "
+                "that the model allows: the value is too low, and the truth may be infinite.",
+                "Check whether y is a function of x; add the noise of the measurement to it.",
             )
         )
     return advice
 
 
-def look_at_rows(rows: Sequence[Row]) -> list[Advice]:
-    """Findings in the values beside each other."""
+def look_at_results(rows: Sequence[MethodResult]) -> list[Advice]:
+    """Reasons in the values of several methods, compared."""
     advice = []
     lowers = [r for r in rows if r.side == "lower"]
     uppers = [r for r in rows if r.side == "upper"]
@@ -176,83 +176,115 @@ def look_at_rows(rows: Sequence[Row]) -> list[Advice]:
                         "upper-under-lower",
                         f"The upper bound {high.method} ({high.nats:.3f}) lies under the lower "
                         f"bound {low.method} ({low.nats:.3f}): the condition of one of them fails.",
-                        "Believe the lower one; the conditional of the upper one fits badly.",
+                        "Believe the lower bound; the conditional of the upper one fits badly.",
                     )
                 )
     return advice
 
 
-def look_at_estimator(row: Row, worth: Sequence[dict[str, float]], meeting: int) -> list[Advice]:
-    """Findings in one cross-fitted estimator.
+def look_at_estimator(
+    row: MethodResult, method: type[Estimator], qualities: Sequence[dict[str, float]], meeting: int
+) -> list[Advice]:
+    """Reasons in the value of one cross-fitted estimator.
 
     Args:
-        row: what it says.
-        worth: of its conditional or critic on each fold.
-        meeting: rows that met each other.
+        row: its value.
+        method: its class.
+        qualities: of its conditional or critic on each fold, by `quality_of`.
+        meeting: rows that were evaluated together.
     """
     advice = []
-    if row.method == "infonce" and row.nats > math.log(meeting) - 1:
+    if method is InfoNCE and row.nats > math.log(meeting) - 1:
         advice.append(
             Advice(
                 "infonce-ceiling",
-                f"InfoNCE says {row.nats:.2f} nats and can never say more than the logarithm of "
-                f"the {meeting} rows that met, {math.log(meeting):.2f}.",
-                "Read it as a lower bound only; take bridge for a value, or more rows.",
+                f"InfoNCE reads {row.nats:.2f} nats and cannot exceed the logarithm of the "
+                f"{meeting} rows that were evaluated together, {math.log(meeting):.2f}.",
+                "Read it only as a lower bound; use copula_model for a value, or more rows.",
             )
         )
-    pairs = min((w["pairs"] for w in worth if "pairs" in w), default=math.inf)
-    if ESTIMATORS[row.method].exploding and (pairs < FEW_PAIRS or not math.isfinite(row.nats)):
+    pairs = min((q["pairs"] for q in qualities if "pairs" in q), default=math.inf)
+    if method.exploding and (pairs < FEW_PAIRS or not math.isfinite(row.nats)):
         advice.append(
             Advice(
                 f"{row.method}-variance",
                 f"The mean of exponentials in {row.method} rests on {pairs:.0f} of "
-                f"{meeting * (meeting - 1)} pairs: its variance explodes, and the value is "
-                "what these few happen to be.",
-                "Take smile or infonce, which clip or bound it, or bridge.",
+                f"{meeting * (meeting - 1)} pairs: its variance explodes, and the value depends "
+                "on those few by chance.",
+                "Use smile or infonce, which clip or bound it, or copula_model.",
             )
         )
-    if worth and all("gain" in w for w in worth):
-        gain = float(np.mean([w["gain"] for w in worth]))
+    if qualities and all("gain" in q for q in qualities):
+        gain = float(np.mean([q["gain"] for q in qualities]))
         if gain <= 0:
             advice.append(
                 Advice(
                     "q-no-better-than-marginal",
                     f"The conditional of {row.method} predicts held-out y no better than the "
-                    f"marginal does ({gain:.3f} nats a row): its value means nothing.",
-                    "Fit longer, with another conditional, or take bridge.",
+                    f"marginal does ({gain:.3f} nats per row): its value means nothing.",
+                    "Fit longer, with another conditional, or use copula_model.",
                 )
             )
-        at_limit = max(w.get("at_limit", 0.0) for w in worth)
+        at_limit = max(q.get("at_limit", 0.0) for q in qualities)
         if at_limit > 0.01:
             advice.append(
                 Advice(
                     f"{row.method}-log-variance-limit",
                     f"{at_limit:.0%} of the log-variances of {row.method} are at their limit: the "
-                    "fit ran away, or y is a function of x.",
+                    "fit diverged, or y is a function of x.",
                     "Look for columns of y that x determines; add noise, or leave them out.",
                 )
             )
     return advice
 
 
-def worth_of(
+def quality_of(
+    estimator: Estimator, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]
+) -> dict[str, float]:
+    """How well an estimator fits held-out rows.
+
+    Returns:
+        Of a critic, "pairs": the effective number of pairs behind a mean of exponentials. Of a
+        conditional, see `quality_of_conditional`.
+    """
+    if not isinstance(estimator, ConditionalEstimator):
+        assert isinstance(estimator, CriticEstimator)
+        scores = estimator.scores(x, y)
+        total = scores.log_sum_exp(None, "others")
+        squares = scores.log_sum_exp(None, "others", lambda s: 2 * s)
+        return {"pairs": (2 * total - squares).exp().item()}
+    distribution = estimator.conditional(x)
+    return quality_of_conditional(distribution, y, log_prob(distribution, y).mean().item())
+
+
+def quality_of_conditional(
     distribution: Distribution, y: Shaped[Tensor, "n *y"], fitted: float
 ) -> dict[str, float]:
-    """How much better than the marginal a conditional predicts y, and how it is at its limits."""
+    """How well a conditional predicts y.
+
+    Args:
+        distribution: q(y|x) of each row.
+        y: the rows.
+        fitted: their mean log-likelihood under q.
+
+    Returns:
+        "gain": nats per row over a model of the marginal; "at_limit": share of the log-variances
+        at their limit, if q has variances.
+    """
     if is_discrete(distribution):
         counts = np.bincount(y.cpu().numpy())
         p = counts[counts > 0] / len(y)
         return {"gain": fitted + float(-(p * np.log(p)).sum())}
     marginal = fit_gaussian(y).log_prob(y).mean().item()
-    worth = {"gain": fitted - marginal}
+    quality = {"gain": fitted - marginal}
     if hasattr(distribution, "variance"):
         spread = (distribution.variance / y.var(0)).log()
-        worth["at_limit"] = (spread.abs() > 0.95 * LOG_VARIANCE_LIMIT).double().mean().item()
-    return worth
+        quality["at_limit"] = (spread.abs() > 0.95 * LOG_VARIANCE_LIMIT).double().mean().item()
+    return quality
 
 
 def _noise(a: Columns, b: Columns) -> float:
-    """Least part of a column of b that a leaves open, as far as a line or neighbours can tell."""
+    """Smallest share of a column of b that neither a line nor neighbours in a can predict."""
     if {*a.kinds, *b.kinds} != {"continuous"}:
         return 1.0
     s, t = a.inputs(), b.inputs()
@@ -263,7 +295,7 @@ def _noise(a: Columns, b: Columns) -> float:
         some = slice(0, 200)
         distance = sum((s[some, j : j + 1] - s[:, j]) ** 2 for j in range(a.width))
         assert isinstance(distance, np.ndarray)
-        for row, to in enumerate(distance):  # itself and its copies are no neighbours
+        for row, to in enumerate(distance):  # a row and its copies are not neighbours
             same = np.flatnonzero(to == 0)
             to[same[(t[same] == t[row]).all(1)]] = np.inf
         nearest = distance.argmin(1)

@@ -1,7 +1,7 @@
-"""An estimate as one HTML file that needs nothing else.
+"""An estimate as one self-contained HTML file.
 
-Style and figures are inside the file, there is no script, and nothing is loaded: a policy in its
-head forbids both, whatever the names in the data may say. Figures are SVG, drawn in the colour of
+Style and figures are inside the file; there is no script, and nothing is loaded: a policy in its
+head forbids both, whatever the names in the data contain. Figures are SVG, drawn in the colour of
 the text around them, so that they follow the reader's choice of light or dark, and print in black.
 The same estimate gives the same file, byte for byte.
 """
@@ -21,28 +21,22 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from mibounds.files import replacing
-from mibounds.measure.plots import BLUE, plot_estimate, plot_history, plot_null, plot_samples
-from mibounds.measure.results import (
-    Estimate,
-    bracket,
-    decimals,
-    number,
-    p_value,
-    printable,
-    verdict,
-)
+from mibounds.measure.plots import BLUE, plot_estimate, plot_history, plot_null
+from mibounds.measure.results import Measurement
+from mibounds.measure.sample_plots import plot_samples
+from mibounds.measure.wording import bracket, decimals, number, p_value, printable, verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["write_report"]
 
-INK = "#010203"  # stands for the colour of the text until the figure is in the page
+INK = "#010203"  # placeholder for the colour of the text, until the figure is in the page
 
 
 def write_report(
     path: str | os.PathLike[str],
-    estimate: Estimate,
+    estimate: Measurement,
     x: Any = None,
     y: Any = None,
     names: tuple[Sequence[str] | None, Sequence[str] | None] | None = None,
@@ -50,24 +44,24 @@ def write_report(
 ) -> None:
     """Write an estimate as one self-contained HTML file.
 
-    The number with its interval, whether to believe it, the bracket, what each method says,
-    training curves, the samples, the values under permutation, and the settings that repeat it.
-    The file appears at once and whole: an interruption leaves the one before it as it was.
-    The extra ``plot`` is needed.
+    The page shows the number with its interval, whether to believe it, the bracket, the value of
+    each method, training curves, the samples, the values under permutation, and the settings that
+    reproduce it. The file appears whole: an interruption leaves an existing file unchanged. The
+    extra ``plot`` is needed.
 
     Args:
-        path: of the file, in a folder that is there.
-        estimate: what to report.
-        x: the samples, n rows, if they are to be shown: an array, a tensor or a DataFrame.
-        y: likewise.
-        names: of the columns of x and of those of y.
+        path: of the file, in a folder that exists.
+        estimate: the measurement to report.
+        x: the samples to show, n rows: an array, a tensor or a DataFrame; none if left out.
+        y: the same.
+        names: of the columns of x and of y.
         title: of the page.
 
     Example:
         >>> import tempfile
         >>> from pathlib import Path
-        >>> result = Estimate(0.69, (0.67, 0.71), 0.95, "bootstrap", None, None, "ksg", (),
-        ...                   (), (), None, (), 1000, 1, 1, 0, 0.5, {})
+        >>> result = Measurement(0.69, (0.67, 0.71), 0.95, "bootstrap", None, None, "ksg", (),
+        ...                      (), (), None, (), 1000, 1, 1, 0, 0.5, {})
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     file = Path(folder, "report.html")
         ...     write_report(file, result, title="Weight and height")
@@ -76,19 +70,19 @@ def write_report(
     """
     if (x is None) != (y is None):
         raise ValueError(
-            "Expected both x and y, or neither of them, but got one alone; "
+            "Expected both x and y, or neither of them, but got only one; "
             "leave both out for a report without a plot of the samples."
         )
     with replacing(path) as part:
         page = _page(estimate, x, y, names, title or "Mutual information")
-        # A surrogate, from a file name that is not Unicode, cannot be written as it is.
+        # A surrogate, from a file name that is not Unicode, cannot be encoded.
         part.write_text(page, encoding="utf-8", errors="replace", newline="\n")
 
 
 # --- the page ------------------------------------------------------------------------------------
 
 
-def _page(estimate: Estimate, x: Any, y: Any, names: Any, title: str) -> str:
+def _page(estimate: Measurement, x: Any, y: Any, names: Any, title: str) -> str:
     parts = [
         _headline(estimate, title),
         _diagnostics(estimate),
@@ -113,13 +107,13 @@ def _page(estimate: Estimate, x: Any, y: Any, names: Any, title: str) -> str:
 
 
 def _beside(*sections: str) -> str:
-    """Sections of a figure each, next to each other where there is room."""
+    """Sections with one figure each, side by side where there is room."""
     inner = "\n".join(section for section in sections if section)
     return inner and f'<div class="grid">\n{inner}\n</div>'
 
 
 def _text(text: object) -> str:
-    """Words for the page: nothing in them is markup, nor a control character."""
+    """Text for the page, without markup and control characters."""
     return escape(printable(str(text)))
 
 
@@ -127,7 +121,7 @@ def _columns(count: int) -> str:
     return f"{count} column{'s' * (count != 1)}"
 
 
-def _headline(estimate: Estimate, title: str) -> str:
+def _headline(estimate: Measurement, title: str) -> str:
     e, places = estimate, decimals(estimate)
     level = f"{100 * e.level:.4g} %"
 
@@ -163,7 +157,7 @@ def _headline(estimate: Estimate, title: str) -> str:
 </section>"""
 
 
-def _diagnostics(estimate: Estimate) -> str:
+def _diagnostics(estimate: Measurement) -> str:
     if not estimate.warnings:
         return ""
     ordered = sorted(estimate.warnings, key=lambda w: not estimate.concerns(w))
@@ -176,7 +170,7 @@ def _diagnostics(estimate: Estimate) -> str:
     return f'<section>\n<h2>Diagnostics</h2>\n<ul class="advice">\n{items}\n</ul>\n</section>'
 
 
-def _methods(estimate: Estimate) -> str:
+def _methods(estimate: Measurement) -> str:
     rows = []
     for row in estimate.rows:
         own = row.method == estimate.method
@@ -192,7 +186,7 @@ def _methods(estimate: Estimate) -> str:
     if not rows:
         return ""
     return f"""<section>
-<h2>What each method says</h2>
+<h2>The value of each method</h2>
 <div class="wide" tabindex="0" role="region" aria-label="Table of methods">
 <table>
 <thead><tr><th scope="col">Method</th><th scope="col">Bound</th><th scope="col" class="n">Nats</th>
@@ -203,12 +197,12 @@ def _methods(estimate: Estimate) -> str:
 </tbody>
 </table>
 </div>
-<p class="quiet">A lower bound is at most the mutual information, an upper bound at least that, each
-up to its error and under its condition. ★ is the method behind the value.</p>
+<p class="quiet">A lower bound is at most the mutual information, an upper bound at least, each up
+to its error and under its condition. ★ is the method behind the value.</p>
 </section>"""
 
 
-def _training(estimate: Estimate) -> str:
+def _training(estimate: Measurement) -> str:
     methods = dict.fromkeys(point.method for point in estimate.history)
     figures = []
     for i, method in enumerate(methods):
@@ -225,9 +219,9 @@ def _training(estimate: Estimate) -> str:
         return ""
     return (
         "<section>\n<h2>Training</h2>\n"
-        '<p class="quiet">The loss on samples held out (solid) and on those trained on '
-        "(dotted); a thin line is one fold, a thick one their mean. A fit is good where both have "
-        "come to rest close to each other.</p>\n"
+        '<p class="quiet">The loss on held-out samples (solid) and on training samples '
+        "(dotted); a thin line is one fold, a thick line their mean. A fit is good if both end "
+        "flat and close to each other.</p>\n"
         f'<div class="grid">\n{chr(10).join(figures)}\n</div>\n</section>'
     )
 
@@ -245,7 +239,7 @@ def _samples(x: Any, y: Any, names: Any) -> str:
     return f"<section>\n<h2>Samples</h2>\n{figure}\n</section>"
 
 
-def _null(estimate: Estimate) -> str:
+def _null(estimate: Measurement) -> str:
     if not any(abs(value) < float("inf") for value in estimate.null):
         return ""
     figure = _figure(
@@ -257,12 +251,12 @@ def _null(estimate: Estimate) -> str:
     )
     return (
         '<section>\n<h2>If x and y were independent</h2>\n<p class="quiet">Permuting the rows of y '
-        "takes every relation away. A value among those that such samples give is no sign of "
-        f"one.</p>\n{figure}\n</section>"
+        "removes every relation. A value in the range of these is no evidence of a relation."
+        f"</p>\n{figure}\n</section>"
     )
 
 
-def _settings(estimate: Estimate) -> str:
+def _settings(estimate: Measurement) -> str:
     facts: list[tuple[str, Any]] = [
         ("seed", estimate.seed),
         ("level", estimate.level),
@@ -299,7 +293,7 @@ def _versions() -> list[tuple[str, str]]:
 def _figure(
     draw: Callable[[], Axes], name: str, caption: str, alt: str | Callable[[Axes], str]
 ) -> str:
-    """A figure as a part of the page."""
+    """A figure as part of the page."""
     try:
         import matplotlib
     except ImportError as error:
@@ -314,13 +308,11 @@ def _figure(
         "font.size": 10.5,
         "axes.facecolor": "none",
         "grid.color": "#808080",
-        "font.family": [
-            "DejaVu Sans"
-        ],  # comes with matplotlib, and is wider than what the page has
+        "font.family": ["DejaVu Sans"],  # comes with matplotlib, and is wider than the page's
     }
     buffer = io.BytesIO()
     with matplotlib.rc_context(style), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # the browser has more letters
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # the browser has more characters
         ax = draw()
         figure: Any = ax.figure
         figure.savefig(buffer, format="svg", facecolor="none")
@@ -330,9 +322,9 @@ def _figure(
 
 
 def _inline(svg: bytes, name: str, alt: str) -> str:
-    """An SVG for the inside of a page: ids of its own, the page's colours and font, no style sheet.
+    """An SVG to be part of a page: unique ids, the page's colours and font, no style sheet.
 
-    A style sheet in it would be one of the whole page.
+    A style sheet in it would apply to the whole page.
     """
     root = ElementTree.fromstring(svg)
     for parent in list(root.iter()):
@@ -365,7 +357,7 @@ def _inline(svg: bytes, name: str, alt: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """Without the namespace, which a page has no need of: xlink:href is href there."""
+    """The name without its namespace, which a page does not need: xlink:href is href there."""
     return name.split("}")[-1]
 
 

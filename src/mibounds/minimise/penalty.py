@@ -28,8 +28,7 @@ from torch.optim import Optimizer
 
 from mibounds.conditionals import Bernoulli, Categorical
 from mibounds.estimators import Estimator
-from mibounds.measure.estimation import estimate
-from mibounds.measure.results import Estimate
+from mibounds.measure.estimation import Estimate, estimate
 from mibounds.minimise.alternation import Alternation, OptimizerFactory
 from mibounds.minimise.health import DETACHED, PenaltyReport, check_health, check_side
 from mibounds.minimise.recorded_calls import RecordedCalls

@@ -1,8 +1,8 @@
-"""Logistic regressions of labels, for the bridge.
+"""Logistic regressions of labels.
 
-To fit p numbers to n rows costs p / 2n nats on rows that were not there, and wins as much on those
-that were. With ten rows for a number the mean of both is the log-likelihood of the best regression,
-to that order. With fewer rows a prior has to keep the weights small.
+Fitting p weights to n rows costs p / 2n nats on other rows, and gains as much on those rows. With
+ten rows per weight, the mean of both is the log-likelihood of the best regression, to that order.
+With fewer rows a prior must keep the weights small.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-ROWS = 10  # for each number, at least
-PRIOR = 2.0  # deviation of the weights
-NARROW = (0.05, 0.1, 0.2, 0.5)  # likewise, where the rows are too few
+ROWS = 10  # per weight, at least
+PRIOR = 2.0  # standard deviation of the weights
+NARROW = (0.05, 0.1, 0.2, 0.5)  # the same where there are too few rows
 
 
-def enough(numbers: int, rows: int) -> bool:
-    """Whether a logistic regression can be fitted, and what that costs is known.
+def enough_rows(weights: int, rows: int) -> bool:
+    """Whether there are enough rows for a logistic regression whose cost of learning is known.
 
     Example:
-        >>> enough(64, 2000), enough(64, 500)
+        >>> enough_rows(64, 2000), enough_rows(64, 500)
         (True, False)
     """
-    return numbers * ROWS <= rows
+    return weights * ROWS <= rows
 
 
 def regress_labels(
@@ -40,21 +40,20 @@ def regress_labels(
     train: Int[np.ndarray, " m"],
     check: Int[np.ndarray, " l"],
 ) -> list[tuple[Float[np.ndarray, "n c"], bool]]:
-    """log q of every label for every row: of all rows alike, and by a logistic regression.
+    """Tables of log q, for each row and label: by frequencies only, and by a logistic regression.
 
-    With enough rows the weights of the regression have a wide prior, and it is as good on these
-    rows as it is worse on others. With fewer, the narrower one of `NARROW` that is best on the rows
-    ``check``.
+    With enough rows the weights have a wide prior, and the regression gains on the fitted rows what
+    it loses on others. With fewer rows the prior is the one of `NARROW` that is best on ``check``.
 
     Args:
-        a: what is conditioned on.
+        a: conditioning columns.
         codes: labels.
         classes: number of labels.
         train: rows to fit to.
-        check: rows to choose by.
+        check: rows that choose the prior.
 
     Returns:
-        Each table, and whether it is as good on ``train`` as it is worse on others.
+        Each table, and whether it gains on ``train`` what it loses on others.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(500, 2))
@@ -65,24 +64,24 @@ def regress_labels(
     """
     counts = np.bincount(codes[train], minlength=classes) + 0.5
     start = np.log(counts / counts.sum())
-    alike = np.tile(start, (len(a), 1)), True
+    constant = np.tile(start, (len(a), 1)), True
     if not a.shape[1]:
-        return [alike]
+        return [constant]
     y = torch.from_numpy(codes)
     rest = a - a[train].mean(0)
-    if enough(a.shape[1] * (classes - 1), len(train)):
+    if enough_rows(a.shape[1] * (classes - 1), len(train)):
         values, axes = np.linalg.eigh(rest[train].T @ rest[train] / len(train))
         kept = values > 1e-10 * max(values[-1], 1e-300)
         white = torch.from_numpy(rest @ (axes[:, kept] / np.sqrt(values[kept])))
         (table,) = _regress(white, y, train, start, [PRIOR], 200, 1e-6)
-        return [alike, (table, True)]
-    best = alike[0]
+        return [constant, (table, True)]
+    best = constant[0]
     scaled = torch.from_numpy(rest / (math.sqrt(rest[train].var(0).mean()) or 1.0))
     for table in _regress(scaled, y, train, start, NARROW, 50, 1e-4):
         if table[check, codes[check]].mean() <= best[check, codes[check]].mean():
             break
         best = table
-    return [alike, (best, False)]
+    return [constant, (best, False)]
 
 
 def _regress(
@@ -94,7 +93,7 @@ def _regress(
     steps: int,
     tolerance: float,
 ) -> Iterator[np.ndarray]:
-    """Logistic regressions under priors that get wider, each from where the last one ended."""
+    """Logistic regressions under wider and wider priors, each started where the last one ended."""
     weight = x.new_zeros(x.shape[1], len(start)).requires_grad_()
     bias = torch.from_numpy(start.copy()).requires_grad_()
     own, labels = x[train], y[train]
@@ -107,10 +106,21 @@ def _regress(
         def loss() -> Tensor:
             optimiser.zero_grad()  # noqa: B023
             value = nn.functional.cross_entropy(own @ weight + bias, labels)
-            # Where a plane parts the labels, no finite weights are the best but for the prior.
+            # Without the prior, labels that a plane separates would have infinite weights.
             value = value + weight.square().sum() / (2 * prior**2 * len(own))  # noqa: B023
             value.backward()
             return value
 
         optimiser.step(loss)
         yield (x @ weight + bias).detach().log_softmax(-1).numpy()
+
+
+def log_frequencies(codes: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """log p of each row's label, with the Miller-Madow correction spread over the rows.
+
+    Example:
+        >>> round(-log_frequencies(np.array([0, 1, 0, 1])).mean().item(), 4)  # log(2) + 1 / 8
+        0.8181
+    """
+    counts = np.bincount(codes)  # every label occurs
+    return np.log(counts / len(codes))[codes] - (len(counts) - 1) / (2 * len(codes))

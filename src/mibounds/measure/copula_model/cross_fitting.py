@@ -1,0 +1,298 @@
+"""Cross-fitting of the corrections: every row is evaluated by models that have not seen it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mibounds import bounds
+from mibounds.estimators.fitting import fit
+from mibounds.measure.copula_model.corrections import (
+    Classifier,
+    Mixture,
+    average_densities,
+    log_prob_of_differences,
+    log_standard_normal,
+)
+from mibounds.measure.copula_model.gaussian_regressions import GaussianRegression
+from mibounds.measure.copula_model.label_regressions import ROWS, regress_labels
+from mibounds.measure.splits import split_rows
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+Check = tuple[int, int, float, float]  # fold, step, loss, held-out loss
+
+FEWEST = 200  # rows to fit a correction to
+FEWEST_LABELS = 50  # rows to fit a classifier to
+PAIRS = 2000  # rows of a fold that are all paired for the lower and the upper bound
+MOST = 50_000  # rows to fit a label regression to, or twice as many as it needs
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much to spend on a fit.
+
+    Args:
+        folds: parts of the data, each evaluated by models of the others.
+        members: models per fold, whose densities are averaged.
+        steps: most steps of a fit.
+        hidden: units of each hidden layer.
+        components: Gaussians of a mixture.
+        batch_size: rows per step.
+        lr: learning rate at the start.
+        patience: steps without improvement on held-out rows after which a fit stops.
+    """
+
+    folds: int = 5
+    members: int = 2
+    steps: int = 1500
+    hidden: tuple[int, ...] = (128, 128, 128)
+    components: int = 16
+    batch_size: int = 256
+    lr: float = 2e-3
+    patience: int = 300
+
+
+@dataclass
+class CopulaFit:
+    """What the copula model found.
+
+    Args:
+        nats: I(x; y), or I(x; y | given).
+        pointwise: contribution of each row; its mean is ``nats``.
+        gaussian: the part of the closed form.
+        lower: InfoNCE with the fitted conditional as critic, one value per fold.
+        upper: leave-one-out with the fitted conditional, one value per fold.
+        club: CLUB with the fitted conditional, one value per fold.
+        floor: error of the linear part where nothing is shared and its influence values vanish.
+        narrow: share of the rows whose noise is at the lower limit of a mixture's scales.
+        weights: weights of a linear classifier of the labels, and the rows it is fitted to; no
+            weights if there are enough rows to subtract what learning them costs.
+        history: for each check of a fit, the model, and fold, step, loss and held-out loss.
+    """
+
+    nats: float
+    pointwise: Float[np.ndarray, " n"]
+    gaussian: float = 0.0
+    lower: list[float] = field(default_factory=list)
+    upper: list[float] = field(default_factory=list)
+    club: list[float] = field(default_factory=list)
+    floor: float = 0.0
+    narrow: float = 0.0
+    weights: tuple[int, int] = (0, 1)
+    history: list[tuple[str, Check]] = field(default_factory=list)
+
+    @property
+    def shortfall(self) -> float:
+        """How far learning lowers the value of labels, in nats: half a weight per row."""
+        weights, rows = self.weights
+        return weights / (2 * rows)
+
+
+@dataclass
+class CrossFitting:
+    """Fits corrections fold by fold, and collects what they find.
+
+    Args:
+        folds: rows of each fold.
+        effort: how much to spend.
+        seed: of the fits.
+        device: where to fit.
+        found: collects bounds, training curves and the share of narrow rows.
+        progress: called with the share of the work that is done.
+        evaluated: how many of the folds to evaluate, from the first; all if left out.
+        rounds: how often the folds are gone through.
+    """
+
+    folds: Sequence[np.ndarray]
+    effort: Effort
+    seed: int
+    device: str | torch.device
+    found: CopulaFit
+    progress: Callable[[float], None] | None = None
+    evaluated: int | None = None
+    rounds: int = 2
+    done: int = 0
+    scores: Tensor | None = None  # of the rows that were paired last
+    paired: list[np.ndarray] = field(default_factory=list)
+
+    def gains(
+        self,
+        name: str,
+        a: Float[np.ndarray, "n k"],
+        t: Float[np.ndarray, "n d"],
+        pair: bool = False,
+    ) -> Float[np.ndarray, " n"]:
+        """log q(t|a) of the corrected density minus the Gaussian's, for each row.
+
+        Args:
+            name: of the models, for the training curves.
+            a: conditioning columns.
+            t: target columns.
+            pair: whether to pair the rows of a fold with each other for the bounds.
+        """
+        gain = np.zeros(len(t))
+        for fold, rows in enumerate(self.folds[: self.evaluated]):
+            train, check = split_rows(self.folds, fold)
+            regression = GaussianRegression(a[train], t[train])
+            e = self._tensor(regression.residuals(a, t))
+            inputs = self._tensor(a)
+            models = []
+            if len(train) >= FEWEST:
+
+                def make() -> Mixture:
+                    return Mixture(
+                        a.shape[1], t.shape[1], self.effort.hidden, self.effort.components
+                    )
+
+                base = log_standard_normal(e[check]).mean().item()
+                models = self._fit(name, fold, make, inputs, e, train, check, base)
+            if models:
+                density = average_densities([m.log_prob(inputs[rows], e[rows]) for m in models])
+                gain[rows] = (density - log_standard_normal(e[rows])).cpu().double().numpy()
+            if pair:
+                narrow = sum(m.narrow(inputs[check]) for m in models) / max(1, len(models))
+                self.found.narrow += narrow / len(self.folds)
+                some = rows[:PAIRS]
+                whitened = self._tensor(regression.whiten(t[some]))
+                predicted = self._tensor(regression.predict(a[some]))
+                scores = log_prob_of_differences(models, inputs[some], whitened, predicted)
+                self._add_bounds(scores, some)
+            self._tick()
+        return gain
+
+    def log_likelihood(
+        self,
+        name: str,
+        a: Float[np.ndarray, "n k"],
+        codes: Int[np.ndarray, " n"],
+        classes: int,
+        pair: bool = False,
+    ) -> Float[np.ndarray, " n"]:
+        """log q(label|a), each row by models of other rows.
+
+        A regression counts half by the rows that it has seen, half by the others.
+
+        Args:
+            name: of the models, for the training curves.
+            a: conditioning columns.
+            codes: labels.
+            classes: number of labels.
+            pair: whether to pair the rows of a fold with each other for the bounds.
+        """
+        y = torch.from_numpy(codes).to(self.device)
+        models_of_labels: list[LabelLikelihood] = []
+        for fold, rows in enumerate(self.folds[: self.evaluated]):
+            train, check = split_rows(self.folds, fold)
+            most = max(MOST, 2 * ROWS * a.shape[1] * (classes - 1))
+            some = train[:: math.ceil(len(train) / most)]
+            bases = regress_labels(a, codes, classes, some, check)
+            models_of_labels = models_of_labels or [LabelLikelihood(len(codes)) for _ in bases]
+            names = name, f"{name}, a regression corrected"
+            for labels, (base, fair), title in zip(models_of_labels, bases, names, strict=False):
+                own = base[np.arange(len(codes)), codes]
+                labels.add(own, rows, some if fair else some[:0])
+                inputs = self._tensor(np.hstack([a, base]))
+                paired = rows[:PAIRS]
+                table = inputs[paired, a.shape[1] :]
+                corrected = table
+                if len(train) >= FEWEST_LABELS:
+
+                    def make() -> Classifier:
+                        return Classifier(a.shape[1], classes, self.effort.hidden)
+
+                    known = float(own[check].mean())
+                    if models := self._fit(title, fold, make, inputs, y, train, check, known):
+                        density = average_densities(
+                            [m.log_prob(inputs[rows], y[rows]) for m in models]
+                        )
+                        labels.gain[rows] = density.cpu().double().numpy() - own[rows]
+                        corrected = average_densities([m.table(inputs[paired]) for m in models])
+                labels.tables.append((paired, table, corrected))
+            self._tick()
+        best = max(models_of_labels, key=lambda labels: labels.values().sum())
+        if pair:
+            for paired, *tables in best.tables:
+                self._add_bounds(tables[best.pays_off].double()[:, y[paired]], paired)
+        return best.values()
+
+    def _fit(self, name, fold, make, a, e, train, check, base) -> list:
+        """Models of the rows ``train`` that beat the log-likelihood ``base`` on ``check``."""
+        models = []
+        for member in range(self.effort.members):
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(self.seed + 1000 * fold + member)
+                model = make().to(self.device)
+            checks: list[tuple[str, Check]] = []
+            fit(
+                model,
+                a[train],
+                e[train],
+                steps=self.effort.steps,
+                batch_size=self.effort.batch_size,
+                lr=self.effort.lr if a.shape[1] else 10 * self.effort.lr,
+                seed=self.seed + 1000 * fold + member,
+                held_out=(a[check], e[check]),
+                patience=self.effort.patience,
+                to_beat=-base,
+                on_check=lambda *each: checks.append((name, (fold, *each))),  # noqa: B023
+            )
+            model.eval().requires_grad_(False)
+            if not member:
+                self.found.history += checks
+            if -model.learning_loss(a[check], e[check]).item() <= base:
+                break  # there is nothing to learn, so the other members would not find it either
+            models.append(model)
+        return models
+
+    def _add_bounds(self, scores: Tensor, rows: np.ndarray) -> None:
+        self.scores = scores
+        if len(scores) > 1:
+            self.paired.append(rows)
+            self.found.lower.append(bounds.infonce(scores.T).item())
+            self.found.upper.append(bounds.l1out(scores).item())
+            self.found.club.append(bounds.club(scores.diagonal(), scores.mean(1)).item())
+
+    def _tensor(self, values: np.ndarray) -> Tensor:
+        return torch.as_tensor(values, dtype=torch.float32, device=self.device)
+
+    def _tick(self) -> None:
+        self.done += 1
+        if self.progress is not None:
+            self.progress(min(1.0, self.done / (self.rounds * len(self.folds))))
+
+
+class LabelLikelihood:
+    """The log-likelihood of each row's label by one model and its corrections, fold by fold."""
+
+    def __init__(self, n: int):
+        self.plain, self.gain, self.seen, self.times = np.zeros((4, n))
+        self.done = np.zeros(n, bool)
+        self.tables: list[tuple[np.ndarray, Tensor, Tensor]] = []
+
+    def add(self, own: np.ndarray, rows: np.ndarray, fitted: np.ndarray) -> None:
+        """Add log-likelihoods ``own`` of held-out rows and of rows that the model was fitted to."""
+        self.plain[rows], self.done[rows] = own[rows], True
+        self.seen[fitted] += own[fitted]
+        self.times[fitted] += 1
+
+    @property
+    def pays_off(self) -> bool:
+        """Whether the corrections improve the likelihood, over all folds."""
+        return bool(self.gain[self.done].mean() > 0)
+
+    def values(self) -> Float[np.ndarray, " n"]:
+        """Log-likelihoods, with half of the difference between fitted and held-out rows added."""
+        known = self.done & (self.times > 0)
+        half = np.zeros(len(known))
+        if known.any():
+            half[known] = 0.5 * (self.seen[known] / self.times[known] - self.plain[known])
+            half[self.done & ~known] = half[known].mean()
+        return self.plain + half + (self.gain if self.pays_off else 0.0)

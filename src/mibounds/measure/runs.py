@@ -1,0 +1,329 @@
+"""Runs one method on the samples: a problem in, an outcome out.
+
+Each kind of method has a `Run` with two verbs: `measure` gives the value with its error, and
+`statistic` the function of an order of y's rows that a permutation test compares.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mibounds.conditionals import Categorical
+from mibounds.estimators import VUB, ConditionalEstimator, Estimator
+from mibounds.estimators.fitting import fit
+from mibounds.measure import diagnostics
+from mibounds.measure.classical import ClassicalEstimator
+from mibounds.measure.copula_model import CopulaModel, Effort
+from mibounds.measure.methods import METHODS
+from mibounds.measure.results import Advice, HistoryPoint, MethodResult
+from mibounds.measure.splits import (
+    fold_rows,
+    permute_rows,
+    some_rows,
+    split_rows,
+    standard_error,
+)
+from mibounds.samples.columns import Columns
+
+MEETING = 2048  # rows that are evaluated together, where all of them are paired
+
+Statistic = Callable[[np.ndarray], float]
+
+
+@dataclass
+class Problem:
+    """The samples and the settings that every method shares."""
+
+    x: Columns
+    y: Columns
+    given: Columns | None
+    folds: list[np.ndarray]
+    effort: Effort
+    block: int
+    seed: int
+    device: torch.device
+    report: Callable[[float], None]
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return len(self.x)
+
+
+@dataclass
+class Outcome:
+    """What one method found: its results, the first of which counts, and their error."""
+
+    rows: list[MethodResult]
+    error: float | None
+    interval_method: str
+    history: list[HistoryPoint] = field(default_factory=list)
+    advice: list[Advice] = field(default_factory=list)
+
+
+def measure(name: str, problem: Problem) -> Outcome:
+    """What a method of `METHODS` says of the samples."""
+    return _run(name, problem).measure()
+
+
+def permute(name: str, problem: Problem, permutations: int) -> tuple[float, tuple[float, ...]]:
+    """The statistic of a method, and its values with the rows of y permuted.
+
+    Models are fitted to one half of the rows and the other half is permuted, so that the test is
+    exact: under independence every order of those rows is as likely as the observed one.
+    """
+    p = problem
+    rng = np.random.default_rng([p.seed, 1])
+    halves = fold_rows(p.n, 2, p.block, p.seed + 1)
+    n, statistic = _run(name, p).statistic(halves, rng)
+    values = []
+    for k in range(permutations):
+        values.append(statistic(permute_rows(n, p.block, rng)))
+        p.report(k / permutations)
+    return statistic(np.arange(n)), tuple(values)
+
+
+class Run(ABC):
+    """One method on one problem."""
+
+    @abstractmethod
+    def measure(self) -> Outcome:
+        """The value, its error, and reasons to distrust it."""
+
+    @abstractmethod
+    def statistic(
+        self, halves: Sequence[np.ndarray], rng: np.random.Generator
+    ) -> tuple[int, Statistic]:
+        """A number of rows, and a function of an order of them.
+
+        Args:
+            halves: rows to evaluate, and rows to fit to.
+            rng: draws rows where no half is needed, since nothing is fitted.
+        """
+
+
+def _run(name: str, problem: Problem) -> Run:
+    method = METHODS[name]
+    if issubclass(method, CopulaModel):
+        return _CopulaRun(method, problem)
+    if issubclass(method, ClassicalEstimator):
+        return _ClassicalRun(method, problem)
+    return _EstimatorRun(method, problem)
+
+
+class _CopulaRun(Run):
+    """The default method, with the bounds that its conditional gives."""
+
+    def __init__(self, method: type[CopulaModel], problem: Problem):
+        self.problem = problem
+        self.name = method.name
+        self.model = method(problem.effort, problem.seed, problem.device)
+
+    def measure(self) -> Outcome:
+        p, name = self.problem, self.name
+        start = time.perf_counter()
+        found = self.model.measure(p.x, p.y, p.given, p.folds, p.report)
+        seconds = time.perf_counter() - start
+        error = math.hypot(standard_error(found.pointwise, p.block), found.floor)
+        rows = [MethodResult(name, self.model.side, "", found.nats, error, seconds)]
+        if found.lower:
+            always = "over many repetitions, for any fitted conditional"
+            nearer = "if the fitted q(y|x) is nearer to p(x, y) than to p(x) p(y)"
+            for bound, side, condition, values in (
+                ("infonce", "lower", always, found.lower),
+                ("l1out", "upper", "if the fitted q(y|x) is p(y|x)", found.upper),
+                ("club", "upper", nearer, found.club),
+            ):
+                mean, spread = _over_folds(values)
+                rows.append(MethodResult(f"{name}-{bound}", side, condition, mean, spread, 0.0))
+        return Outcome(
+            rows,
+            error,
+            "normal, from cross-fitted influence values",
+            history=[HistoryPoint(f"{name} {model}", *check) for model, check in found.history],
+            advice=diagnostics.look_at_copula_model(found, error),
+        )
+
+    def statistic(
+        self, halves: Sequence[np.ndarray], rng: np.random.Generator
+    ) -> tuple[int, Statistic]:
+        ratios = self.model.log_ratios(self.problem.x, self.problem.y, halves)
+        n = min(MEETING, len(ratios))
+        return n, lambda order: float(ratios[np.arange(n), order].mean())
+
+
+class _ClassicalRun(Run):
+    """An estimator without a network."""
+
+    def __init__(self, method: type[ClassicalEstimator], problem: Problem):
+        self.method, self.problem = method, problem
+
+    def measure(self) -> Outcome:
+        p, method = self.problem, self.method
+        start = time.perf_counter()
+        if p.given is not None:
+            raise ValueError(
+                f"Expected no given for {method.name} but got some; "
+                'use "copula_model" for conditional mutual information.'
+            )
+        rows = some_rows(p.n, method.most_rows or p.n, p.block, np.random.default_rng(p.seed))
+        advice = []
+        if len(rows) < p.n:
+            advice.append(diagnostics.subsampled(method.name, len(rows), p.n))
+        for side in (p.x, p.y):
+            other = {"continuous": "discrete", "discrete": "continuous"}.get(method.handles)
+            if other in side.kinds:
+                raise ValueError(
+                    f"Expected {method.handles} columns for {method.name} but {side.name} has "
+                    f'{other} ones; use "ksg_mixed" or "copula_model", or declare the kinds.'
+                )
+        shares = method().influence(p.x.values[rows], p.y.values[rows])
+        error = standard_error(shares, p.block)
+        seconds = time.perf_counter() - start
+        row = MethodResult(
+            method.name, method.side, method.condition, float(shares.mean()), error, seconds
+        )
+        if method.local:
+            advice += diagnostics.look_at_neighbours(row, p.x, p.y)
+        return Outcome([row], error, "normal, from influence values", advice=advice)
+
+    def statistic(
+        self, halves: Sequence[np.ndarray], rng: np.random.Generator
+    ) -> tuple[int, Statistic]:
+        p, estimate = self.problem, self.method()
+        rows = some_rows(p.n, MEETING, p.block, rng)
+        return len(rows), lambda order: estimate(p.x.values[rows], p.y.values[rows[order]])
+
+
+class _EstimatorRun(Run):
+    """A bound with a network, cross-fitted."""
+
+    def __init__(self, method: type[Estimator], problem: Problem):
+        self.method, self.problem = method, problem
+
+    def measure(self) -> Outcome:
+        p = self.problem
+        if p.given is None:
+            return self._cross_fit(p.x)
+        both = Columns(
+            "x and given",
+            np.hstack([p.x.values, p.given.values]),
+            p.x.kinds + p.given.kinds,
+            p.x.labels + p.given.labels,
+        )
+        more, less = self._cross_fit(both), self._cross_fit(p.given)
+        a, b = more.rows[0], less.rows[0]
+        row = MethodResult(
+            self.method.name,
+            "neither",
+            "a difference I(x, z; y) - I(z; y) of two bounds",
+            a.nats - b.nats,
+            math.hypot(a.error or 0.0, b.error or 0.0),
+            a.seconds + b.seconds,
+        )
+        return replace(more, rows=[row], error=row.error, advice=more.advice + less.advice)
+
+    def statistic(
+        self, halves: Sequence[np.ndarray], rng: np.random.Generator
+    ) -> tuple[int, Statistic]:
+        rows = halves[0][:MEETING]
+        make, x, y = self._prepare(self.problem.x)
+        estimator = self._fit_outside(make, halves, 0, x, y, [])
+
+        def statistic(order: np.ndarray) -> float:
+            with torch.no_grad():
+                return estimator(x[rows], y[rows[order]]).item()
+
+        return len(rows), statistic
+
+    def _cross_fit(self, side: Columns) -> Outcome:
+        """The estimator on each fold, fitted to the others."""
+        p = self.problem
+        start = time.perf_counter()
+        make, x, y = self._prepare(side)
+        values: list[float] = []
+        history: list[HistoryPoint] = []
+        qualities, fitted = [], []
+        for fold, rows in enumerate(p.folds):
+            estimator = self._fit_outside(make, p.folds, fold, x, y, history)
+            fitted.append(estimator)
+            chunks = np.array_split(rows, math.ceil(len(rows) / MEETING))
+            with torch.no_grad():
+                values.append(float(np.mean([estimator(x[c], y[c]).item() for c in chunks])))
+                some = rows[:MEETING]
+                qualities.append(diagnostics.quality_of(estimator, x[some], y[some]))
+            p.report((fold + 1) / len(p.folds))
+        mean, error = _over_folds(values)
+        seconds = time.perf_counter() - start
+        first = fitted[0]
+        row = MethodResult(self.method.name, first.side, first.condition, mean, error, seconds)
+        meeting = min(MEETING, min(len(f) for f in p.folds))
+        advice = diagnostics.look_at_estimator(row, self.method, qualities, meeting)
+        return Outcome([row], error, "normal, from the spread over folds", history, advice)
+
+    def _fit_outside(
+        self,
+        make: Callable[[], Estimator],
+        folds: Sequence[np.ndarray],
+        fold: int,
+        x: Tensor,
+        y: Tensor,
+        history: list[HistoryPoint],
+    ) -> Estimator:
+        """An estimator fitted to the rows of the other folds."""
+        p = self.problem
+        train, check = split_rows(folds, fold)
+        torch.manual_seed(p.seed + fold)
+        estimator = make().to(p.device)
+        fit(
+            estimator,
+            x[train],
+            y[train],
+            steps=p.effort.steps,
+            batch_size=min(128, p.effort.batch_size),
+            seed=p.seed + fold,
+            held_out=(x[check[:MEETING]], y[check[:MEETING]]),
+            patience=p.effort.patience,
+            on_check=lambda *check: history.append(HistoryPoint(self.method.name, fold, *check)),
+        )
+        estimator.eval().requires_grad_(False)
+        return estimator
+
+    def _prepare(self, side: Columns) -> tuple[Callable[[], Estimator], Tensor, Tensor]:
+        """A function that makes the estimator, and the samples in the form that it needs."""
+        p, method = self.problem, self.method
+        hidden = p.effort.hidden[0]
+        x = torch.as_tensor(side.inputs(), dtype=torch.float32, device=p.device)
+        labels = "continuous" not in p.y.kinds
+        if issubclass(method, ConditionalEstimator) and labels:
+            codes, classes = p.y.codes()
+            y = torch.as_tensor(codes, device=p.device)
+            more: dict[str, Any] = {"marginal": "learned"} if method is VUB else {}
+
+            def make_for_labels() -> Estimator:
+                return method(conditional=Categorical(x.shape[1], classes, hidden), **more)
+
+            return make_for_labels, x, y
+        if issubclass(method, ConditionalEstimator) and "discrete" in p.y.kinds:
+            raise ValueError(
+                f"Expected y of one kind for {method.name} but got both; use a critic such as "
+                'infonce, or "copula_model".'
+            )
+        y = torch.as_tensor(p.y.inputs(), dtype=torch.float32, device=p.device)
+        make: Any = method  # conditionals and critics take the same three
+        return lambda: make(x.shape[1], y.shape[1], hidden), x, y
+
+
+def _over_folds(values: Sequence[float]) -> tuple[float, float | None]:
+    """The mean over folds, and its standard error where there are several."""
+    error = float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else None
+    return float(np.mean(values)), error

@@ -1,0 +1,90 @@
+"""Which rows: folds, subsets and orders that keep runs of dependent rows together.
+
+In a time series, neighbouring rows depend on each other. ``block`` rows in a row count as one unit
+there; with ``block=1`` every row is its own unit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+
+def fold_rows(n: int, folds: int, block: int, seed: int) -> list[np.ndarray]:
+    """Rows of each fold: at random, or contiguous where rows depend on each other.
+
+    Example:
+        >>> fold_rows(6, 2, block=3, seed=0)
+        [array([0, 1, 2]), array([3, 4, 5])]
+    """
+    rng = np.random.default_rng(seed)
+    if block == 1:
+        return np.array_split(rng.permutation(n), folds)
+    return np.array_split(np.arange(n), folds)
+
+
+def split_rows(
+    folds: Sequence[np.ndarray], fold: int
+) -> tuple[Int[np.ndarray, " a"], Int[np.ndarray, " b"]]:
+    """Rows to fit to and rows that stop the fit, all from the other folds.
+
+    Example:
+        >>> train, check = split_rows([np.arange(8), np.arange(8, 1000)], 0)
+        >>> len(train), len(check)
+        (868, 124)
+    """
+    rest = np.concatenate([folds[(fold + j) % len(folds)] for j in range(1, len(folds))])
+    size = min(max(len(rest) // 8, min(50, len(rest) // 3)), 5000)
+    return rest[size:], rest[:size]
+
+
+def some_rows(n: int, most: int, block: int, rng: np.random.Generator) -> np.ndarray:
+    """At most that many rows: a random subset, or one stretch where rows depend on each other.
+
+    Example:
+        >>> np.diff(some_rows(100, 4, block=2, rng=np.random.default_rng(0)))
+        array([1, 1, 1])
+    """
+    if n <= most:
+        return np.arange(n)
+    if block == 1:
+        return np.sort(rng.choice(n, most, replace=False))
+    start = rng.integers(n - most + 1)
+    return np.arange(start, start + most)
+
+
+def permute_rows(n: int, block: int, rng: np.random.Generator) -> np.ndarray:
+    """A random order of the rows, or of their blocks where rows depend on each other.
+
+    Example:
+        >>> sorted(permute_rows(5, block=2, rng=np.random.default_rng(0)).tolist())
+        [0, 1, 2, 3, 4]
+    """
+    if block == 1:
+        return rng.permutation(n)
+    starts = rng.permutation(math.ceil(n / block)) * block
+    return np.concatenate([np.arange(s, min(s + block, n)) for s in starts])
+
+
+def standard_error(values: Float[np.ndarray, " n"], block: int) -> float:
+    """Standard error of the mean; where rows depend on each other, from the means of the blocks.
+
+    Example:
+        >>> round(standard_error(np.array([0.0, 1.0, 0.0, 1.0]), block=1), 3)
+        0.289
+    """
+    if block > 1:
+        runs = len(values) // block
+        if runs < 2:
+            raise ValueError(
+                f"Expected at least 2 blocks of {block} rows but got {len(values)} rows; "
+                "pass a smaller block, or more rows."
+            )
+        values = values[: runs * block].reshape(runs, block).mean(1)
+    return float(values.std(ddof=1) / math.sqrt(len(values)))
