@@ -46,7 +46,7 @@ def side(name: str) -> str:
     """On which side a method of `estimate` lies, as it is there: with its default settings."""
     if name in mb.ESTIMATORS:
         return mb.ESTIMATORS[name](2, 2).side
-    return mb.CLASSICAL[name].side if name in mb.CLASSICAL else "neither"
+    return mb.METHODS[name].side if name in mb.METHODS else "neither"
 
 
 def exact_club(nats: str) -> float:

@@ -19,13 +19,16 @@ PARTS = {"_Broken", "Damaged", "Unreachable", "EOFError", "tensors of other shap
 # Words in front of another message, which says what to do.
 PREFIXES = {"…: …", "…, …: …", "Estimator …: …"}
 # Kinds that have another name on the page.
-KINDS = {"_Message": "ValueError", "Failure": "failed command", "Failed": "failed command"}
+KINDS = {"FormatError": "ValueError", "Failure": "failed command", "Failed": "failed command"}
 TITLES = {
     "bounds/from_conditionals": "Bounds from a conditional",
     "bounds/from_critics": "Bounds from a critic",
     "bounds/from_distributions": "Bounds of a Distribution",
     "cli": "The command line",
-    "cli/formats": "Files that are read",
+    "cli/arrow_formats": "CSV, TSV and Parquet files",
+    "cli/detection": "Files that are read",
+    "cli/formats": "Damaged files",
+    "cli/numpy_formats": "NPZ and NPY files",
     "cli/tables": "Tables",
     "conditionals": "Conditionals",
     "critics": "Critics",
@@ -42,8 +45,13 @@ TITLES = {
     "measure/copula_model": "The copula model",
     "measure/diagnostics": "Warnings of an estimate",
     "measure/estimation": "estimate()",
+    "measure/methods": "Choosing a method",
+    "measure/plots": "Plots",
     "measure/report": "Reports",
     "measure/results": "Estimates, to and from JSON",
+    "measure/runs": "Running a method",
+    "measure/sample_plots": "Plots of samples",
+    "measure/splits": "Blocks of rows",
     "minimise/alternation": "Checkpoints of MIPenalty",
     "minimise/recorded_calls": "Recorded calls of MIPenalty",
     "minimise/health": "Warnings of MIPenalty",

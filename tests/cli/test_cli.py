@@ -168,8 +168,8 @@ def test_columns_that_do_not_vary_are_told(calls, data, capfd):
     assert run("estimate constant.csv --x a,b,d --y c") == 0
     printed = capfd.readouterr()
     assert printed.err == (
-        "mibounds: 2 of 3 columns of --x (b, d) hold the same value in every row and count for "
-        "nothing; leave them out\n"
+        "mibounds: 2 of 3 columns of --x (b, d) hold the same value in every row and carry "
+        "no information; leave them out\n"
     )
     assert printed.out.startswith("constant.csv, 3 rows: I(a, b, d; c)\n")
 
@@ -513,7 +513,7 @@ def test_as_a_program():
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert result.returncode == 2
-    told = "there is no file 'missing.csv'; give its path from the current folder, or all of it"
+    told = "there is no file 'missing.csv'; give its path from the current folder, or its full path"
     assert result.stderr == f"mibounds: error: {told}\n"
 
 

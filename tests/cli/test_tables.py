@@ -235,7 +235,7 @@ DATA = ["0.75", "0.25", "yes", "-1.5"]
 
 @pytest.mark.parametrize("pattern", ["0", "1", "2", "1:2", ":2", "0.75,2"])
 def test_numbers_are_refused_where_the_first_row_stands_for_the_names(pattern):
-    message = r"^column [0-2] is asked for by its number, .* data: 0.75, 0.25, yes, -1.5; put"
+    message = r"^column [0-2] was chosen by its number, .* data: 0.75, 0.25, yes, -1.5; put"
     with pytest.raises(ValueError, match=message):
         select(DATA, pattern)
 
@@ -348,8 +348,8 @@ BROKEN = {
     "latin-header.csv": ("größe,b\n1,2\n3,4\n".encode("latin-1"), "not in UTF-8 .byte 0xf6"),
     "latin.csv": ("a,b\nü,2\nö,4\n".encode("latin-1"), "column 'a' is not in UTF-8"),
     "utf-16.csv": ("a,b\n1,2\n3,4\n".encode("utf-16"), "is in UTF-16"),
-    "nul.csv": (b"a,b\n1,\x002\n3,4\n", "bytes that no text has"),
-    "garbage.csv": (bytes(range(256)) * 40, "bytes that no text has"),
+    "nul.csv": (b"a,b\n1,\x002\n3,4\n", "zero bytes, so it is not text"),
+    "garbage.csv": (bytes(range(256)) * 40, "zero bytes, so it is not text"),
     "open.csv": (b'a,b\n1,2\n3,"4\n5,6\n7,8\n', "odd number of quotes"),
     "open-header.csv": (b'a,"b\n1,2\n3,4\n', "odd number of quotes"),
     "wide-field.csv": (b"a" * 200_000 + b",b\n1,2\n3,4\n", "damaged or not a CSV file"),
@@ -473,7 +473,7 @@ def test_a_huge_header(tmp_path):
 
 
 def test_rows_and_headers_longer_than_can_be_parsed(tmp_path, monkeypatch):
-    monkeypatch.setattr("mibounds.cli.formats._BLOCK", 1 << 10)
+    monkeypatch.setattr("mibounds.cli.arrow_formats.BLOCK", 1 << 10)
     with pytest.raises(ValueError, match="begins with a line of over"):
         read_table(write(tmp_path / "header.csv", "a," * 2000 + "\n1\n"))
     with pytest.raises(ValueError, match="has a row of over"):

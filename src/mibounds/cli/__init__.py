@@ -2,6 +2,15 @@
 
 A command is a frozen dataclass with a method ``run``; its fields are its flags and its docstring is
 their help. A new command is one class and one line in `COMMANDS`.
+
+commands         the base class of commands, and their error
+program          arguments in, exit code out
+estimation       mibounds estimate
+listings         mibounds tasks, mibounds methods
+tables           columns of files, by name
+detection        which format a file has
+formats          the base class of formats; arrow_formats and numpy_formats derive from it
+terminal         what is printed
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a command of the command line is, and how it fails."""
+"""The base class of commands, and their error."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ __all__ = ["Command", "Failure"]
 
 
 class Command(ABC):
-    """What the command line can do: flags as fields, and what to do with them."""
+    """A command: its fields are its flags, its docstring is their help.
 
-    unknown_flag: ClassVar[str] = ""  # what else to do about a flag that is not known
+    Attributes:
+        unknown_flag: what else to try after an unknown flag; ends with ", or ".
+    """
+
+    unknown_flag: ClassVar[str] = ""
 
     @abstractmethod
     def run(self) -> None:
-        """Do it. A ValueError is taken for bad input, any other exception for a failure."""
+        """Run the command. A ValueError means bad input, any other exception a failure."""
 
 
 class Failure(Exception):
-    """A failure that is worded for the user already."""
+    """A failure whose message is written for the user."""

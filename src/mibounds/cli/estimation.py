@@ -1,4 +1,4 @@
-"""``mibounds estimate``: columns of a file, their mutual information, and files that show it."""
+"""``mibounds estimate``: the mutual information of columns of a file."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ class EstimateCommand(Command):
     """Estimate the mutual information of columns of a file, with an interval.
 
     Columns are names, ranges (a:d, in the order of the file), arrays of an NPZ file (emb) or
-    patterns (pixel_*), with commas between them.
+    patterns (pixel_*), separated by commas.
 
     Attributes:
         file: CSV, TSV, Parquet, NPZ or NPY file.
         x: columns of x; if left out, those named x.
         y: columns of y; if left out, those named y.
         given: columns z, for the mutual information of x and y given z.
-        method: names of methods with commas between them, see "mibounds methods".
+        method: names of methods, separated by commas; see "mibounds methods".
         budget: seconds (fast), or a minute or two (default).
         discrete: columns that are labels although they hold numbers.
         continuous: columns that are measurements although they look like labels.
         permutations: shuffles of y for a p-value; 0 for none.
-        level: how often the interval is to hold the truth.
-        seed: seed of all that is random.
-        block: rows that hang together in time, which the interval takes as one.
+        level: how often the interval covers the truth.
+        seed: seed of all random numbers.
+        block: consecutive rows that depend on each other, for time series.
         threads: of the processor; more than one gains little, and loses much on a busy machine.
         drop_missing: leave out rows with missing values.
         json: print JSON instead of a table.
-        plot: picture to write; its ending (.png, .svg, .pdf) says which kind.
+        plot: picture to write; its ending (.png, .svg, .pdf) decides the format.
         report: HTML page to write.
         out: JSON file to write.
     """
@@ -110,7 +110,7 @@ class EstimateCommand(Command):
             if constant:
                 remark(
                     f"{len(constant)} of {len(side)} columns of {flag} ({_shown(constant)}) hold "
-                    "the same value in every row and count for nothing; leave them out"
+                    "the same value in every row and carry no information; leave them out"
                 )
         record = {
             "file": self.file,
@@ -130,7 +130,7 @@ class EstimateCommand(Command):
         )
         try:
             say(text if self.json else f"{title}{dropped}\n\n{result}")
-        finally:  # the files too where nobody reads on
+        finally:  # write the files even if the reader of the output has stopped
             self._draw(result, table, x, y, title)
 
     def _draw(self, result: Any, table: Any, x: list[str], y: list[str], title: str) -> None:
@@ -146,7 +146,7 @@ class EstimateCommand(Command):
                 )
 
     def _check_targets(self) -> None:
-        """All that can be wrong with the files to write, said before anything is computed."""
+        """Check the files to write before anything is computed."""
         seen = {Path(self.file).resolve(): "the data"}
         for flag, path in (("--out", self.out), ("--plot", self.plot), ("--report", self.report)):
             if path:
@@ -195,7 +195,7 @@ class EstimateCommand(Command):
 
 @contextlib.contextmanager
 def _computing_with(threads: int) -> Iterator[None]:
-    """So many threads of torch for now. Those of small networks mostly wait for each other."""
+    """Set torch's threads for now. Those of small networks mostly wait for each other."""
     import torch
 
     before = torch.get_num_threads()
@@ -217,7 +217,7 @@ def _shown(names: list[str]) -> str:
 
 @contextlib.contextmanager
 def _writing(path: str) -> Iterator[Path]:
-    """Write a result: whole or not at all, and a failure is not the input's."""
+    """Write a file whole or not at all; a failure is not reported as bad input."""
     try:
         with replacing(path) as temporary:
             yield temporary

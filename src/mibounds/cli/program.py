@@ -1,9 +1,9 @@
 """Runs one of several commands: arguments in, exit code out.
 
-What is asked for goes to standard output, everything else (progress, errors) to standard error, and
-an error is one line. The exit code is 0, or 2 for input that cannot be used, 1 if the computation
-or the writing of its results failed, 130 after Ctrl-C. Set MIBOUNDS_TRACEBACK=1 to see where an
-error came from.
+Results go to standard output, everything else (progress, errors) to standard error, and an error is
+one line. The exit code is 0, or 2 for input that cannot be used, 1 if the computation or the
+writing of its results failed, 130 after Ctrl-C. Set MIBOUNDS_TRACEBACK=1 to see where an error was
+raised.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def run(prog: str, commands: Mapping[str, type[Command]], argv: Sequence[str] | 
     """Run the command that the arguments name.
 
     Args:
-        prog: what the user typed before the arguments, for the help.
+        prog: the name of the program, for the help.
         commands: by name.
         argv: the arguments; those of this process if left out.
 
@@ -42,7 +42,7 @@ def run(prog: str, commands: Mapping[str, type[Command]], argv: Sequence[str] | 
         return int(end.code or 0)
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
-    except BrokenPipeError:  # whoever read the output has seen enough
+    except BrokenPipeError:  # the reader of the output has stopped, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:
@@ -60,8 +60,8 @@ def parse(prog: str, commands: Mapping[str, type[Command]], arguments: list[str]
     """The command that the arguments name, with its flags set.
 
     Raises:
-        ValueError: if they name none, or a flag that it does not have.
-        SystemExit: after the help was shown.
+        ValueError: if the command or one of its flags is unknown.
+        SystemExit: after showing the help.
     """
     try:
         import tyro
@@ -100,13 +100,13 @@ def parse(prog: str, commands: Mapping[str, type[Command]], arguments: list[str]
 
 
 def _expected_number(text: str) -> str:
-    """A message of Python's about a number, in words."""
+    """Reword Python's messages about numbers."""
     text = text.replace("invalid literal for int() with base 10:", "expected a whole number, got")
     return text.replace("could not convert string to float:", "expected a number, got")
 
 
 def _hint(command: type[Command], arguments: list[str], text: str) -> str:
-    """What else to do about options that are not known."""
+    """What else to try after an unknown option."""
     if not text.startswith("Unrecognized options"):
         return ""
     names = getattr(command, "__dataclass_fields__", {})

@@ -1,13 +1,12 @@
 """Tables: columns of CSV, TSV, Parquet, NPZ and NPY files, by name.
 
-A file is read in two steps. `read_names` looks at the names alone; `select` picks some of them by
-name, range or pattern; `read_table` then reads those columns and no others, so that a file may be
-far larger than memory as long as its chosen columns are not. Files come from anywhere: whatever is
-wrong with one is said in one line, as a ValueError (or FileNotFoundError), and nothing in it is
-ever executed.
+A file is read in three steps: `read_names` reads only the names; `select` picks columns by name,
+range or pattern; `read_table` then reads only those columns, so that a file may be far larger than
+memory. Files are not trusted: every error is reported in one line, as a ValueError (or
+FileNotFoundError), and nothing in a file is ever executed.
 
-Numbers are numbers. Text stands for labels and becomes codes 0, 1, ...; so do true and false. Dates
-and times become numbers. Rows are counted from 1, the header not among them.
+Text is read as labels, with codes 0, 1, ...; so are true and false. Dates and times become numbers.
+Rows are counted from 1, without the header.
 """
 
 from __future__ import annotations
@@ -22,7 +21,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mibounds.cli.formats import NUMBER, Column, File, open_file, quote, short
+from mibounds.cli.detection import open_file
+from mibounds.cli.formats import NUMBER, Column, File, quote, short
 
 __all__ = ["Column", "Table", "check_apart", "read_names", "read_table", "select"]
 
@@ -34,8 +34,8 @@ __all__ = ["Column", "Table", "check_apart", "read_names", "read_table", "select
 class Table:
     """Columns of equal length, at least two rows.
 
-    It has as much of a data frame's interface as it takes for `mibounds.estimate` to take it for
-    one and call the columns by their names.
+    It has enough of a data frame's interface for `mibounds.estimate` to treat it as one and use the
+    names of its columns.
 
     Attributes:
         source: name of the file, for messages.
@@ -63,21 +63,21 @@ drop those rows (--drop-missing) or fill them in
 
     @property
     def dtypes(self) -> list[np.dtype]:
-        """Of the columns."""
+        """Data types of the columns."""
         return [column.dtype for column in self.columns.values()]
 
     def __getitem__(self, name: str) -> Column:
         return self.columns[name]
 
     def take(self, names: Sequence[str]) -> Table:
-        """The table of the named columns alone."""
+        """A table of only the named columns."""
         return Table(self.source, {name: self.columns[name] for name in names})
 
     def complete(self, drop: bool = False) -> Table:
-        """The table if every value is there and finite.
+        """Check that no value is missing or infinite.
 
         Args:
-            drop: whether to leave out the rows with missing values instead of refusing them.
+            drop: whether to drop the rows with missing values instead of raising an error.
 
         Returns:
             This table, or one without those rows.
@@ -129,7 +129,7 @@ drop those rows (--drop-missing) or fill them in
         )
 
     def constant(self) -> list[str]:
-        """The columns that hold one value in all rows."""
+        """Names of the columns that hold the same value in every row."""
         return [n for n, c in self.columns.items() if (c.values == c.values[0]).all()]
 
     def array(self, names: Sequence[str]) -> np.ndarray:
@@ -149,16 +149,15 @@ drop those rows (--drop-missing) or fill them in
         discrete: Collection[str] = (),
         continuous: Collection[str] = (),
     ) -> list[str | None] | None:
-        """What is known of the named columns without a look at their values.
+        """The kinds of the named columns, as far as they are declared.
 
         Args:
             names: the columns.
-            discrete: those that the caller knows to be labels, besides those of text.
-            continuous: those that the caller knows to be continuous.
+            discrete: those that the caller declares labels, in addition to columns of text.
+            continuous: those that the caller declares continuous.
 
         Returns:
-            "discrete", "continuous" or, where nothing is known, None for each; None if nothing is
-            known of any.
+            "discrete", "continuous" or None (unknown) for each; None if all are unknown.
         """
         kinds: list[str | None] = [
             "continuous"
@@ -175,18 +174,18 @@ drop those rows (--drop-missing) or fill them in
 
 
 def select(names: Sequence[str], pattern: str) -> list[str]:
-    """The columns that a pattern names, in the order in which it names them, each once.
+    """The columns that a pattern names, in its order, each once.
 
-    A pattern is a list of items with commas between them. Each item is the first of these that
-    fits: the name of a column; a range ``a:d`` of columns in the order of the file, both ends
-    included, either of which may be left out; ``emb`` for all of ``emb.0``, ``emb.1``, ...; a name
-    with ``*`` (any characters) or ``?`` (any one) in it; the number of a column, from 0, which may
-    also stand at the end of a range. A number is refused where the names look like a row of data,
-    since that row would be missing.
+    A pattern is a list of items separated by commas. Each item is the first of these that matches:
+    the name of a column; a range ``a:d`` of columns in the order of the file, both ends included,
+    either of which may be left out; ``emb`` for all of ``emb.0``, ``emb.1``, ...; a name with ``*``
+    (any characters) or ``?`` (any one) in it; the number of a column, from 0, which may also be an
+    end of a range. Numbers are not accepted if the names look like a row of data, since that row
+    would be missing.
 
     Args:
         names: all columns of the file.
-        pattern: what to choose.
+        pattern: the columns to choose.
 
     Example:
         >>> select(["age", "emb.0", "emb.1", "emb.2", "label"], "emb.1:emb.2,age")
@@ -214,7 +213,7 @@ def select(names: Sequence[str], pattern: str) -> list[str]:
 
 
 def check_apart(sides: Mapping[str, Sequence[str]]) -> None:
-    """Check that no column stands on two sides.
+    """Check that no column is on two sides.
 
     Args:
         sides: columns by the name of the side.
@@ -248,9 +247,9 @@ def _expand(names: Sequence[str], places: Mapping[str, int], item: str) -> Seque
         if end not in places and end.isdecimal() and len(end) < 10 and int(end) < len(names):
             if _look_like_data(names):
                 raise ValueError(
-                    f"column {end} is asked for by its number, but the names of the columns look "
-                    f"like a row of data: {_list(names)}; put a line of names before it, or choose "
-                    "by those names if they are some"
+                    f"column {end} was chosen by its number, but the names of the columns look "
+                    f"like a row of data: {_list(names)}; put a line of names above it, or choose "
+                    "by those names if they are names"
                 )
             return int(end)
         return places.get(end)
@@ -267,7 +266,7 @@ def _expand(names: Sequence[str], places: Mapping[str, int], item: str) -> Seque
     prefix = item + "."
     group = [n for n in names if n.startswith(prefix) and n[len(prefix) :].isdecimal()]
     if group and (not item.isdecimal() or group == [f"{prefix}{k}" for k in range(len(group))]):
-        return group  # and no numbers such as 0.5 and 0.7, asked for by 0
+        return group  # but not numbers such as 0.5 and 0.7, chosen by 0
     if "*" in item or "?" in item:
         special = {"*": ".*", "?": "."}
         shape = re.compile("".join(special.get(c) or re.escape(c) for c in item), re.DOTALL)
@@ -284,14 +283,14 @@ def _expand(names: Sequence[str], places: Mapping[str, int], item: str) -> Seque
 def _unknown(names: Sequence[str], item: str) -> str:
     close = difflib.get_close_matches(item[:200], names[:20_000], n=3)
     hint = f"did you mean {' or '.join(map(quote, close))}? Otherwise, " if close else ""
-    numbered = list(names) == [str(i) for i in range(len(names))]  # those of an array
+    numbered = list(names) == [str(i) for i in range(len(names))]  # the names of an array's columns
     if not (close or numbered) and _look_like_data(names):
         hint = "give the file a first line of names, if it has none: "
     return f"there is no column {quote(item)}; {hint}the columns are {_list(names)}"
 
 
 def _look_like_data(names: Sequence[str]) -> bool:
-    """Whether most names are numbers, as in a file that begins with its first row."""
+    """Whether most names are numbers, as in a file without a line of names."""
     return sum(map(_is_number, names)) > len(names) / 2
 
 
@@ -313,13 +312,13 @@ def _list(names: Sequence[str], most: int = 8) -> str:
 
 
 def read_names(path: str | os.PathLike[str]) -> list[str]:
-    """The names of a file's columns, in its order, without reading them.
+    """The names of a file's columns, in its order, without reading the columns.
 
-    An array of an NPZ file gives one column of its name or, with more than one dimension, columns
-    ``name.0``, ``name.1``, ...; those of an NPY file are numbered from 0.
+    An array of an NPZ file is one column of that name or, with more than one dimension, columns
+    ``name.0``, ``name.1``, ...; the columns of an NPY file are numbered from 0.
 
     Args:
-        path: a CSV, TSV, Parquet, NPZ or NPY file, which its name has to end in.
+        path: of a file whose name ends in .csv, .tsv, .parquet, .npz or .npy.
 
     Example:
         >>> path = getfixture("tmp_path") / "data.npz"
@@ -337,16 +336,16 @@ def read_table(
     discrete: Collection[str] = (),
     continuous: Collection[str] = (),
 ) -> Table:
-    """Read columns of a file, and no others.
+    """Read only the given columns of a file.
 
-    Text in a column of numbers is refused: a column counts as one of numbers if more than half of
-    its values are.
+    Text in a column of numbers is an error; a column holds numbers if more than half of its values
+    are numbers.
 
     Args:
-        path: a CSV, TSV, Parquet, NPZ or NPY file, which its name has to end in.
-        columns: names of the columns, in the order wanted; all if left out.
-        discrete: columns that are labels, whatever they look like.
-        continuous: columns that are numbers, so that any text in them is refused.
+        path: of a file whose name ends in .csv, .tsv, .parquet, .npz or .npy.
+        columns: names of the columns, in the wanted order; all if left out.
+        discrete: columns of labels, whatever their values.
+        continuous: columns of numbers, in which any text is an error.
 
     Returns:
         The columns; values may be missing, see `Table.complete`.
@@ -391,7 +390,7 @@ def read_table(
 
 
 def _lengths(file: File, table: Table, most: int = 4) -> str:
-    """How long each array is, with one of every length among the first."""
+    """The length of each array, with one of every length among the first."""
     arrays = file.arrays()
     lengths = {arrays.get(name, name): len(column) for name, column in table.columns.items()}
     first = {length: array for array, length in reversed(lengths.items())}
@@ -404,7 +403,7 @@ _DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*")
 
 
 def _settle(file: File, name: str, column: Column, discrete: bool, continuous: bool) -> Column:
-    """Decide for a column of text whether it holds labels, or numbers and a mistake."""
+    """Decide whether a column of text holds labels, or numbers with a mistake among them."""
     if column.labels is None or discrete:
         return column
     numeric = np.array([bool(NUMBER.fullmatch(label)) for label in column.labels] + [True])

@@ -1,4 +1,4 @@
-"""What the command line shows on a terminal: lines, tables, a progress bar."""
+"""What the command line prints: lines, tables, a progress bar."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Progress = Callable[[float, str], None]
 
 
 def say(text: str) -> None:
-    """Print, also where the terminal's encoding lacks a letter.
+    """Print, even if the terminal's encoding lacks a character.
 
     Example:
         >>> say("ρ")
@@ -23,7 +23,7 @@ def say(text: str) -> None:
 
 
 def remark(text: str) -> None:
-    """Print to standard error, where it is in nobody's way.
+    """Print to standard error, apart from the results.
 
     Example:
         >>> remark("a cell is computed again")
@@ -32,7 +32,7 @@ def remark(text: str) -> None:
 
 
 def say_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print columns, each as wide as it has to be.
+    """Print aligned columns.
 
     Example:
         >>> say_table(("name", "nats"), [("gaussian-2", 2.0)])
@@ -46,7 +46,7 @@ def say_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 
 
 def one_line_of(box: str) -> str:
-    """What tyro says in a box of several lines, without the help that it adds below a rule.
+    """A boxed message of tyro on one line, without the help below the rule.
 
     Example:
         >>> one_line_of("╭─ Error ─╮\\n│ No such │\\n│ flag    │\\n│ ─────── │\\n│ See -h  │")
@@ -67,14 +67,14 @@ def one_line_of(box: str) -> str:
 
 @contextlib.contextmanager
 def progress_bar(what: str = "estimating", period: float = 30.0) -> Iterator[Progress | None]:
-    """A bar on a terminal; nothing where standard error goes elsewhere.
+    """A progress bar on a terminal; nothing if standard error is not one.
 
     Args:
-        what: the first word beside it.
-        period: seconds from which the time that is left is estimated.
+        what: the first word beside the bar.
+        period: seconds of progress from which the remaining time is estimated.
 
     Yields:
-        What to call with the share that is done and a word about it.
+        A function of the share of the work that is done and a word about it; None without a bar.
 
     Example:
         >>> with progress_bar() as progress:
