@@ -51,7 +51,7 @@ class Result:
 
 @pytest.fixture
 def calls(monkeypatch):
-    """Calls of `estimate` and `write_report`, which are not to compute anything here."""
+    """Calls of `estimate` and `write_report`, which compute nothing here."""
     seen = []
 
     def estimate(x, y, given=None, **options):
@@ -84,7 +84,7 @@ def run(command):
 
 
 def refused(capfd, *arguments, code=2):
-    """The one line on standard error that is all the answer."""
+    """The one line on standard error, with nothing else printed."""
     assert main([str(argument) for argument in arguments]) == code
     out, err = capfd.readouterr()
     assert out == ""
@@ -142,7 +142,7 @@ def test_x_and_y_need_no_flags_where_the_file_names_them(calls, data):
     assert np.array_equal(calls[0]["y"], y[:, None])
 
 
-def test_json_alone_on_standard_output(calls, data, capfd):
+def test_only_json_on_standard_output(calls, data, capfd):
     assert main(["estimate", "data.csv", "--x", "a", "--y", "b", "--json"]) == 0
     record = json.loads(capfd.readouterr().out)
     assert record == {
@@ -162,7 +162,7 @@ def test_missing_values(calls, data, capfd):
     assert "2 rows: I(a; b) (1 with missing values left out)" in capfd.readouterr().out
 
 
-def test_columns_that_do_not_vary_are_told(calls, data, capfd):
+def test_constant_columns_are_reported(calls, data, capfd):
     table = "a,b,c,d\n0.1,5,0.3,no\n0.4,5,0.6,no\n0.7,5,0.9,no\n"
     (data / "constant.csv").write_text(table)
     assert run("estimate constant.csv --x a,b,d --y c") == 0
@@ -189,7 +189,7 @@ def test_results_are_written(calls, data):
 
 
 def test_from_a_file_to_a_number(data, capfd):
-    """Without a fake: labels and numbers from a file, columns called by their names."""
+    """Without a stub: labels and numbers from a file, by the names of the columns."""
     g = np.random.default_rng(0)
     labels = g.integers(0, 2, 800)
     lines = ["noise,ties,label,z"]
@@ -308,7 +308,7 @@ def test_broken_files_get_one_line(calls, data, capfd, name):
     st.binary(max_size=60) | st.text('ab01,."\n', max_size=30).map(str.encode),
     st.text("ab01:*?,-. x", max_size=6),
 )
-def test_no_file_and_no_column_makes_it_stumble(calls, data, capfd, ending, contents, pattern):
+def test_no_file_and_no_column_crashes_it(calls, data, capfd, ending, contents, pattern):
     calls.clear()
     Path(f"any.{ending}").write_bytes(contents)
     code = main(["estimate", f"any.{ending}", f"--x={pattern}", "--y", "b", "--drop-missing"])
@@ -405,7 +405,7 @@ def test_ctrl_c(data):
 
 
 @pytest.mark.parametrize(("flags", "expected"), [("", 1), (" --threads 2", 2)])
-def test_threads_are_those_of_the_flag_and_only_meanwhile(flags, expected, data, monkeypatch):
+def test_threads_are_set_by_the_flag_and_restored(flags, expected, data, monkeypatch):
     seen = []
 
     def estimate(*_, **__):
@@ -436,7 +436,7 @@ def test_a_file_without_a_line_of_names(data, capfd):
     assert "look like a row of data: 35.3, 1.5, u; put a line of names" in capfd.readouterr().err
 
 
-def test_no_threads_are_refused(data, capfd):
+def test_zero_threads_are_refused(data, capfd):
     assert run("estimate data.csv --x a --y b --threads 0") == 2
     assert "--threads of at least 1 but got 0; leave it out for 1" in capfd.readouterr().err
 
@@ -517,14 +517,14 @@ def test_as_a_program():
     assert result.stderr == f"mibounds: error: {told}\n"
 
 
-def test_a_reader_that_has_seen_enough():
+def test_a_reader_that_stops_early():
     command = f"{sys.executable} -m mibounds methods | head -n 1"
     result = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
     assert result.stdout.startswith("name")
     assert result.stderr == ""
 
 
-def test_a_terminal_without_the_letters():
+def test_a_terminal_without_the_characters():
     result = subprocess.run(
         [sys.executable, "-m", "mibounds", "methods"],
         capture_output=True, text=True, check=True, env={**os.environ, "PYTHONIOENCODING": "ascii"},
@@ -584,7 +584,7 @@ def test_the_documentation_names_every_flag():
 # --- progress ------------------------------------------------------------------------------------
 
 
-def test_a_bar_on_a_terminal_alone(calls, data, capfd, monkeypatch):
+def test_a_bar_only_on_a_terminal(calls, data, capfd, monkeypatch):
     pytest.importorskip("rich", reason="the bar is made by rich")
 
     def estimate(x, y, progress, **_):

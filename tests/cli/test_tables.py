@@ -164,7 +164,7 @@ def test_types_in_csv(tmp_path):
     assert table.array(["zip"]).ravel().tolist() == [7, 8]
 
 
-def test_text_of_numbers_is_text_where_the_file_says_so(tmp_path):
+def test_text_of_numbers_is_text_where_the_file_declares_it(tmp_path):
     path = write(tmp_path / "data.parquet", parquet({"digit": ["1", "2", "1"]}))
     assert read_table(path).columns["digit"].discrete
     column = read_table(path, continuous=["digit"]).columns["digit"]
@@ -224,7 +224,7 @@ def test_select(pattern, expected):
         ("new\nline\x1b[31m", r"no column 'new\\nline\\x1b\[31m'"),
     ],
 )
-def test_select_says_what_there_is(pattern, message):
+def test_select_lists_the_columns(pattern, message):
     with pytest.raises(ValueError, match=message) as error:
         select(NAMES, pattern)
     assert len(str(error.value).splitlines()) == 1
@@ -234,7 +234,7 @@ DATA = ["0.75", "0.25", "yes", "-1.5"]
 
 
 @pytest.mark.parametrize("pattern", ["0", "1", "2", "1:2", ":2", "0.75,2"])
-def test_numbers_are_refused_where_the_first_row_stands_for_the_names(pattern):
+def test_numbers_are_refused_where_the_first_row_is_read_as_names(pattern):
     message = r"^column [0-2] was chosen by its number, .* data: 0.75, 0.25, yes, -1.5; put"
     with pytest.raises(ValueError, match=message):
         select(DATA, pattern)
@@ -299,7 +299,7 @@ def test_no_more_than_three_columns_are_named():
         ({"a": [1.0, -np.inf, np.inf]}, "'a' is infinite in 2 of 3 rows, first in row 2"),
     ],
 )
-def test_what_dropping_does_not_mend(columns, message):
+def test_what_dropping_rows_cannot_fix(columns, message):
     table = Table("data.csv", {name: Column(np.array(v)) for name, v in columns.items()})
     with pytest.raises(ValueError, match=message):
         table.complete(drop=True)
@@ -309,7 +309,7 @@ def test_what_dropping_does_not_mend(columns, message):
 
 
 def corrupted(data, seed):
-    """The same number of bytes, some of them others."""
+    """The same number of bytes, some of them changed."""
     g = np.random.default_rng(seed)
     array = np.frombuffer(data, np.uint8).copy()
     array[g.integers(0, len(array), 8)] = g.integers(0, 256, 8)
@@ -413,7 +413,7 @@ def test_a_broken_file_gets_one_clear_line(tmp_path, name):
     assert len(str(error.value)) < 300
 
 
-def test_files_that_are_none(tmp_path):
+def test_paths_that_are_not_files(tmp_path):
     (tmp_path / "folder.csv").mkdir()
     with pytest.raises(ValueError, match=r"folder\.csv is a folder"):
         read_table(tmp_path / "folder.csv")
@@ -426,7 +426,7 @@ def test_files_that_are_none(tmp_path):
         read_table(tmp_path / ("a" * 300 + ".csv"))
 
 
-def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
+def test_a_file_without_permission(tmp_path, monkeypatch):
     path = write(tmp_path / "data.csv", CSV)
 
     def refuse(*_):
@@ -488,7 +488,7 @@ def test_without_pyarrow(tmp_path, monkeypatch):
     assert read_table(write(tmp_path / "data.npz", SAME["data.npz"])).rows == 3
 
 
-def test_out_of_memory_is_said(tmp_path, monkeypatch):
+def test_out_of_memory_is_reported(tmp_path, monkeypatch):
     def fail(*_, **__):
         raise MemoryError
 
@@ -501,7 +501,7 @@ def test_out_of_memory_is_said(tmp_path, monkeypatch):
 
 
 def read_or_refuse(path):
-    """Read the file in full; it may be refused, with one line."""
+    """Read the whole file; an error must be one line."""
     try:
         names = read_names(path)
         table = read_table(path)

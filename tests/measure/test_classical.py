@@ -29,7 +29,7 @@ ENTRIES = [pytest.param(cls(), id=name) for name, cls in CLASSICAL.items()] + [
 
 
 def samples_for(estimator, n=200, seed=0):
-    """x of two columns and y of one, that depend on each other, of a kind that it handles."""
+    """Dependent x of two columns and y of one, of a kind that the estimator handles."""
     x, y = DENSE.sample(n, seed, dtype=torch.float64)
     x, y = x.numpy(), y.numpy()
     return (x.round(), y.round()) if estimator.handles == "discrete" else (x, y)
@@ -51,7 +51,7 @@ def test_the_mean_of_the_pointwise_values_is_the_estimate(estimator):
 
 @pytest.mark.parametrize("estimator", ENTRIES)
 def test_the_pointwise_values_belong_to_their_rows(estimator):
-    """A correlation with the exact log-ratio that an order mixed up would not have."""
+    """Values in the wrong order would not correlate with the exact log-ratio."""
     x, y = samples_for(estimator, n=1000)
     values = estimator.influence(x, y)
     exact = DENSE.log_ratio(torch.tensor(x), torch.tensor(y)).numpy()
@@ -70,7 +70,7 @@ def test_it_is_deterministic_and_changes_nothing(estimator):
 
 
 @pytest.mark.parametrize("estimator", ENTRIES)
-def test_x_and_y_may_be_exchanged(estimator):
+def test_x_and_y_can_be_swapped(estimator):
     x, y = samples_for(estimator)
     symmetric = getattr(estimator, "correction", None) != "panzeri-treves"
     same = estimator(y, x) == pytest.approx(estimator(x, y), abs=1e-9)
@@ -166,7 +166,7 @@ def test_uniform_noise(estimator):
     assert estimator(x, y) == pytest.approx(task.mutual_information, abs=0.05)
 
 
-def test_what_is_not_monotone_is_seen_by_neighbours_and_not_by_correlations():
+def test_neighbours_see_relations_that_are_not_monotone():
     rng = np.random.default_rng(0)
     x = rng.normal(size=1000)
     y = x**2 + 0.1 * rng.normal(size=1000)
@@ -201,7 +201,7 @@ def test_discrete_tables(name):
 
 
 @pytest.mark.parametrize("name", ["table", "table-identity"])
-def test_frequencies_that_are_the_probabilities_give_the_exact_value(name):
+def test_frequencies_equal_to_probabilities_give_the_exact_value(name):
     task = TASKS[name]
     number = (np.array(task.probabilities) * 100).round().astype(int)
     i, j = (np.repeat(a.ravel(), number.ravel()) for a in np.indices(number.shape))
@@ -257,7 +257,7 @@ def test_ksg_against_the_equation(n, k, columns, form):
     np.testing.assert_allclose(mb.KSG(k=k, form=form).influence(x, y), ksg(x, y, k, form))
 
 
-def test_ksg_counts_strictly_on_a_grid_though_scaling_rounds():
+def test_ksg_counts_strictly_on_a_grid_despite_rounding():
     """All distances are multiples of one step, so many are equal to that of the neighbour."""
     rng = np.random.default_rng(0)
     x, y = rng.permutation(64) - 31.5, rng.permutation(64) - 31.5
@@ -287,7 +287,7 @@ def test_ksg_in_scikit_learn():
 
 def mixed_ksg(x, y, k, strict=True):
     """Algorithm 1 of Gao et al. 2017 with loops; strictly in ψ, or not in log."""
-    x, y = as_numbers(x, y, constants=True)  # to have the very distances, where they are equal
+    x, y = as_numbers(x, y, constants=True)  # the same distances, bit for bit
     terms = []
     for i in range(len(x)):
         d_x, d_y = np.abs(x - x[i]).max(1), np.abs(y - y[i]).max(1)
@@ -394,7 +394,7 @@ def test_widths_of_mlmi_are_in_units_of_the_distance_between_samples(columns):
         assert exponents.mean() == pytest.approx(-0.5)
 
 
-def test_mlmi_stands_samples_that_no_kernel_reaches():
+def test_mlmi_survives_samples_that_no_kernel_reaches():
     x, y = TASKS["student-3"].sample(2000, 0)
     assert -0.01 < mb.MLMI()(x, y) < TASKS["student-3"].mutual_information
 
@@ -420,7 +420,7 @@ def test_cca_is_the_ratio_of_determinants(columns):
 
 
 @pytest.mark.parametrize(("n", "columns"), [(12, (3, 2)), (30, (10, 4)), (6, (3, 2))])
-def test_the_bias_of_cca_is_exactly_that(n, columns):
+def test_the_bias_of_cca_is_exact(n, columns):
     task = Gaussian.dense(*columns, correlation=0.5)
     data = [task.sample(n, seed) for seed in range(400)]
     values = np.array([mb.CCA()(x, y) for x, y in data])
@@ -507,7 +507,7 @@ X, Y = (a.numpy() for a in DENSE.sample(30, 0, dtype=torch.float64))
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("estimator", ENTRIES)
-def test_samples_that_are_none_are_refused(estimator):
+def test_invalid_samples_are_refused(estimator):
     with pytest.raises(ValueError, match=r"as many samples of x as of y but got 30 and 29"):
         estimator(X, Y[1:])
     with pytest.raises(ValueError, match=r"at least 2 samples .* but got 1"):
@@ -526,7 +526,7 @@ def test_samples_that_are_none_are_refused(estimator):
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-def test_what_is_no_number_is_refused(name):
+def test_values_other_than_numbers_are_refused(name):
     estimator = CLASSICAL[name]()
     with pytest.raises(ValueError, match=r"x to hold real numbers but got <U1; give labels"):
         estimator(["a", "b"] * 15, Y)
@@ -593,7 +593,7 @@ def test_linear_relations_are_refused(estimator):
         (mb.MLMI, {"widths": (1.0, -1.0)}, r"widths, all > 0, but got \(1.0, -1.0\)"),
     ],
 )
-def test_settings_that_are_none_are_refused(cls, settings, message):
+def test_invalid_settings_are_refused(cls, settings, message):
     with pytest.raises(ValueError, match=message):
         cls(**settings)
 

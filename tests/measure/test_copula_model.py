@@ -123,7 +123,7 @@ def test_given_does_not_count_the_cost_of_its_own_columns():
 
 
 def test_a_correction_of_labels_that_does_not_pay_is_dropped(monkeypatch):
-    """Models that beat the regression on the few rows they stop by, and on no others."""
+    """Models that beat the regression only on the few rows that stop the fit."""
     x, y, _ = labelled(1500, 5, 1.0, 0)
 
     class Boastful(Classifier):
@@ -147,7 +147,7 @@ def test_a_correction_of_labels_that_does_not_pay_is_dropped(monkeypatch):
 def test_a_logistic_regression_is_at_its_optimum():
     x, y, _ = labelled(900, 4, 2.0, 3)
     y = y + (x[:, 1] > 1)  # three labels
-    x[:, 3] = x[:, 0] - x[:, 2]  # and one column that is no news
+    x[:, 3] = x[:, 0] - x[:, 2]  # and one redundant column
     train = np.arange(0, 900, 2)
     _, (table, fair) = regress_labels(x, y, 3, train, train[:50])
     assert fair
@@ -177,7 +177,7 @@ def test_a_regression_of_very_many_rows_is_fitted_to_some(monkeypatch):
     assert max(fitted) <= 500
 
 
-def test_labels_that_a_plane_parts_have_a_finite_regression():
+def test_labels_that_a_plane_separates_have_a_finite_regression():
     x = np.random.default_rng(0).normal(size=(1000, 20))
     y = (x.sum(1) > 0).astype(int)
     _, (table, _) = regress_labels(x, y, 2, np.arange(800), np.arange(800, 900))
@@ -201,9 +201,9 @@ def test_few_rows_narrow_the_prior():
     assert found.shortfall > 0.05
 
 
-def test_rows_that_tell_nothing_leave_the_frequencies():
+def test_uninformative_rows_leave_the_frequencies():
     x, y, _ = labelled(300, 40, 3.0, 0)
-    y[250:] = 1 - y[250:]  # where what the others tell is wrong
+    y[250:] = 1 - y[250:]  # where the others mislead
     rows = np.arange(250), np.arange(250, 300)
     (alike, fair), (table, _) = regress_labels(x, y, 2, *rows)
     counts = np.bincount(y[:250]) + 0.5
@@ -213,7 +213,7 @@ def test_rows_that_tell_nothing_leave_the_frequencies():
     assert len(regress_labels(np.empty((300, 0)), y, 2, *rows)) == 1
 
 
-def test_a_regression_that_only_hinders_is_left_out(monkeypatch):
+def test_a_harmful_regression_is_left_out(monkeypatch):
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, 1500)
     x = np.stack([y + 0.1 * rng.normal(size=1500), rng.normal(size=1500)], 1)
@@ -231,7 +231,7 @@ def test_a_regression_that_only_hinders_is_left_out(monkeypatch):
 
 
 def test_mixed_columns_by_the_chain_rule():
-    """A label worth log 2 and, apart from it, a number worth log(2)/2."""
+    """A label worth log 2 and, independent of it, a number worth log(2)/2."""
     rng = np.random.default_rng(4)
     label, x = rng.integers(0, 2, 4000), rng.normal(size=4000)
     left = np.stack([label, x], 1)
@@ -241,8 +241,8 @@ def test_mixed_columns_by_the_chain_rule():
     assert not found.lower
 
 
-def test_what_a_label_has_said_is_not_counted_again():
-    """The number beside the label follows from it, but for noise."""
+def test_what_a_label_explains_is_not_counted_twice():
+    """The number beside the label is the label plus noise."""
     rng = np.random.default_rng(4)
     label, noise = rng.integers(0, 2, 3000), rng.normal(size=(2, 3000))
     found = measure(np.stack([label, noise[0]], 1), np.stack([label, 2 * label + noise[1]], 1))
@@ -257,7 +257,7 @@ def test_given_removes_what_is_shared():
     assert measure(x, y, z).nats == pytest.approx(0, abs=0.02)
 
 
-def test_dependence_within_a_side_is_none_between_them():
+def test_dependence_within_a_side_does_not_count():
     rng = np.random.default_rng(8)
     x, y = rng.normal(size=(3000, 3)), rng.normal(size=(3000, 1))
     y = np.hstack([y, y**2 + 0.5 * rng.normal(size=(3000, 1))])
@@ -273,7 +273,7 @@ def test_given_a_label():
 
 
 def test_no_row_is_evaluated_by_a_model_of_itself(monkeypatch):
-    """A row is known by its first input."""
+    """Rows are identified by their first input."""
     fit, log_prob = cross_fitting.fit, Mixture.log_prob
     fitted, checked, evaluated = {}, {}, []
 
@@ -302,8 +302,8 @@ def test_no_row_is_evaluated_by_a_model_of_itself(monkeypatch):
     assert len(evaluated[0][1] | evaluated[1][1]) == 1000
 
 
-def test_a_correction_has_to_beat_the_gaussian_and_is_dropped_where_it_does_not(monkeypatch):
-    """A fit that ruins the model stands for one that finds nothing."""
+def test_a_correction_that_does_not_beat_the_gaussian_is_dropped(monkeypatch):
+    """A fit that ruins the model simulates one that finds nothing."""
     seen = []
 
     def ruin(model, x, y, **options):
@@ -319,13 +319,13 @@ def test_a_correction_has_to_beat_the_gaussian_and_is_dropped_where_it_does_not(
         assert to_beat == pytest.approx(-normal.item(), rel=1e-5)
 
 
-def test_the_bounds_are_moved_by_what_is_peculiar_to_the_rows_that_met(monkeypatch):
+def test_the_bounds_are_corrected_for_the_rows_they_come_from(monkeypatch):
     monkeypatch.setattr(cross_fitting, "PAIRS", 50)
     monkeypatch.setattr(cross_fitting.bounds, "club", lambda *_: torch.zeros(()))
     found = measure(*gaussian(400, 10))
     shares = [found.pointwise[rows[:50]].mean() for rows in folds(400)]
     np.testing.assert_allclose(found.club, found.nats - np.array(shares))
-    assert max(map(abs, found.club)) > 0.01  # there is something peculiar
+    assert max(map(abs, found.club)) > 0.01  # these rows differ from the others
 
 
 def test_the_same_seed_gives_the_same_number():
@@ -357,13 +357,13 @@ def test_a_mixture_is_narrow_where_its_heaviest_part_is():
     assert model.narrow(a) == 1
 
 
-def test_frequencies_have_the_bias_of_the_entropy_taken_off():
+def test_frequencies_are_corrected_for_the_bias_of_the_entropy():
     codes = np.repeat([0, 1, 2], [10, 20, 10])
     entropy = 1.5 * math.log(2) + 2 / 80
     assert -log_frequencies(codes).mean() == pytest.approx(entropy)
 
 
-def test_all_pairs_are_those_of_one_by_one():
+def test_all_pairs_agree_with_single_pairs():
     torch.manual_seed(0)
     models = [Mixture(2, 3, hidden=(32, 32), components=4) for _ in range(2)]
     for model in models:

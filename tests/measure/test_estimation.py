@@ -39,7 +39,7 @@ def small_effort(monkeypatch):
 
 @pytest.fixture
 def tiny_effort(monkeypatch):
-    """For what does not depend on how well anything is fitted."""
+    """For tests that do not depend on how good a fit is."""
     effort = Effort(
         folds=2, members=1, steps=30, hidden=(16,), components=2, batch_size=32, patience=30
     )
@@ -237,7 +237,7 @@ def test_the_bracket_is_the_narrowest_that_may_hold(monkeypatch):
 
 @pytest.mark.parametrize("permutations", [0, 2])
 def test_no_row_is_evaluated_by_an_estimator_of_itself(permutations, monkeypatch):
-    """A row is known by its first input; at most 60 meet at once."""
+    """Rows are identified by their first input; at most 60 are evaluated at once."""
     fit, forward = runs.fit, mb.BA.forward
     fitted, evaluated = [], []
 
@@ -293,9 +293,9 @@ def test_blocks_widen_the_interval_of_dependent_rows():
         noise[:, t] += 0.95 * noise[:, t - 1]
     x, y = noise[0], noise[0] + noise[1]
     alone = estimate(x, y, methods="gaussian_copula")
-    runs = estimate(x, y, methods="gaussian_copula", block=100)
-    assert runs.nats == alone.nats
-    width = [np.diff(r.interval)[0] for r in (alone, runs)]
+    blocks = estimate(x, y, methods="gaussian_copula", block=100)
+    assert blocks.nats == alone.nats
+    width = [np.diff(r.interval)[0] for r in (alone, blocks)]
     assert width[1] > 2 * width[0]
     with pytest.raises(ValueError, match="at least 2 blocks"):
         estimate(x, y, methods="gaussian_copula", block=3000)
@@ -397,7 +397,7 @@ def test_history_has_both_curves():
     ],
 )
 @pytest.mark.usefixtures("unchecked")
-def test_what_makes_no_sense_is_refused(change, message):
+def test_invalid_input_is_refused(change, message):
     options = {"x": normal(100, 2), "y": normal(100), **change}
     x, y = options.pop("x"), options.pop("y")
     with pytest.raises(ValueError, match=message):
@@ -407,7 +407,7 @@ def test_what_makes_no_sense_is_refused(change, message):
 # Diagnostics: each is triggered, and silent where all is well.
 
 
-def test_nothing_to_say_of_good_samples():
+def test_good_samples_cause_no_warnings():
     x, y = gaussian(2000)
     assert codes_of(estimate(x, y, **FAST)) == set()
 
@@ -508,8 +508,8 @@ def test_every_column_with_ties_is_named():
 
 
 @pytest.mark.usefixtures("tiny_effort")
-def test_nothing_is_said_twice(monkeypatch):
-    """Given something, an estimator is fitted twice, and looked at each time."""
+def test_no_warning_is_repeated(monkeypatch):
+    """With given columns an estimator is fitted twice, and checked each time."""
     advice = mb.Advice("ba-odd", "It is odd.", "Take another.")
     monkeypatch.setattr(runs.diagnostics, "look_at_estimator", lambda *_: [advice])
     x, y, z = np.random.default_rng(0).normal(size=(3, 400, 1))
@@ -525,7 +525,7 @@ def test_advice_deterministic(function):
     assert "deterministic" not in codes_of(estimate(x, noisy, methods="binning"))
 
 
-def test_copies_and_few_rows_are_no_function():
+def test_copies_and_few_rows_are_not_taken_for_a_function():
     x, y = gaussian(500, x_dim=1, y_dim=1)
     twice = estimate(np.tile(x, (2, 1)), np.tile(y, (2, 1)), methods="gaussian")
     assert codes_of(twice) == {"duplicated-rows"}
@@ -618,7 +618,7 @@ def test_advice_subsampled(monkeypatch):
 
 @pytest.mark.parametrize("block", [1, 10])
 def test_some_rows_of_a_time_series_are_neighbours(block, monkeypatch):
-    """Rows of a run that are taken from all over would count as dependent, and are not."""
+    """Rows drawn from all over a series would be treated as dependent, which they are not."""
     monkeypatch.setattr(mb.KSG, "most_rows", 200)
     monkeypatch.setattr(runs, "MEETING", 100)
     seen = []
@@ -629,7 +629,7 @@ def test_some_rows_of_a_time_series_are_neighbours(block, monkeypatch):
         return influence(self, x, y)
 
     monkeypatch.setattr(mb.KSG, "influence", spy)
-    t = np.arange(500.0)  # a row is known by its value
+    t = np.arange(500.0)  # rows are identified by their values
     result = estimate(
         t, -t, methods="ksg", normal_scores=False, block=block, permutations=1, seed=1
     )
@@ -667,7 +667,7 @@ def test_the_kinds_of_some_columns():
 
 
 @pytest.mark.usefixtures("tiny_effort")
-def test_it_fits_also_where_gradients_are_off():
+def test_estimate_fits_where_gradients_are_off():
     """The corrections are fitted too: 600 rows are enough for them."""
     x, y = mb.TASKS["mixture-cross"].sample(600, seed=0)
     options = {"methods": ["doe", "copula_model"], "folds": 2, **FAST}
@@ -680,7 +680,7 @@ def test_it_fits_also_where_gradients_are_off():
         assert [row.nats for row in off.rows] == [row.nats for row in on.rows]
 
 
-def test_fits_also_where_gradients_are_off():
+def test_fit_works_where_gradients_are_off():
     x, y = mb.TASKS["gaussian-2"].sample(200, seed=0)
     with torch.no_grad():
         one, many = mb.CLUB(20, 20, 8), [mb.CLUB(20, 20, 8) for _ in range(2)]

@@ -41,7 +41,7 @@ def texts(ax):
 
 
 def drawn(ax):
-    """Everything is laid out and painted, where a bad text would raise."""
+    """Lay out and paint everything; bad text would raise."""
     ax.figure.canvas.draw()
     return ax
 
@@ -175,17 +175,17 @@ def test_each_method_has_its_colour_or_is_drawn_alone():
     ]  # fmt: skip
 
 
-def test_a_loss_that_is_no_number_leaves_a_gap():
+def test_a_loss_that_is_not_finite_leaves_a_gap():
     history = (HistoryPoint("a", 0, 0, 1.0, math.inf), HistoryPoint("a", 0, 1, math.nan, 2.0))
     ax = drawn(plot_history(example(history=history)))
     np.testing.assert_array_equal(ax.lines[0].get_ydata(), [math.nan, 2.0])
 
 
-def test_the_name_of_a_method_is_no_mathematics():
+def test_the_name_of_a_method_is_not_read_as_mathematics():
     drawn(plot_history(example(history=curves("$\\frac$", 1))))
 
 
-def test_without_curves_it_says_so():
+def test_without_curves_there_is_an_error():
     with pytest.raises(ValueError, match="Expected an estimate with training curves"):
         plot_history(example(history=()))
     with pytest.raises(ValueError, match="a training curve of 'mine'"):
@@ -203,7 +203,7 @@ def test_the_null_is_a_histogram_beside_the_value():
 
 
 @pytest.mark.parametrize("null", [(), (math.nan, math.inf)])
-def test_without_a_null_it_says_so(null):
+def test_without_a_null_there_is_an_error(null):
     with pytest.raises(ValueError, match="pass permutations="):
         plot_null(example(null=null))
 
@@ -278,7 +278,7 @@ def test_numbers_within_categories_are_shares(upright):
     assert [text.get_text() for text in ticks] == ["0", "1"]
 
 
-def test_of_very_many_categories_the_rare_ones_are_put_together():
+def test_rare_categories_are_merged():
     x = np.array([f"name {i // 2}" for i in range(100)])
     ax = drawn(plot_samples(x, x))
     names = [text.get_text() for text in ax.get_xticklabels()]
@@ -306,7 +306,7 @@ def test_rows_with_a_missing_value_are_left_out():
 
 
 @pytest.mark.parametrize("n", [1000, 10000])
-def test_a_few_far_values_do_not_take_all_the_room(n):
+def test_a_few_distant_values_do_not_take_all_the_space(n):
     x = normals(n, 2)
     x[0] = 1e6
     ax = drawn(plot_samples(x[:, 0], x[:, 1]))
@@ -330,7 +330,7 @@ def test_a_constant_can_be_drawn(n):
         list(range(40)),
     ],
 )
-def test_it_takes_what_holds_numbers(values):
+def test_it_takes_everything_that_holds_numbers(values):
     assert plot_samples(values, np.arange(40.0)).has_data()
 
 
@@ -343,7 +343,7 @@ def test_a_frame_brings_its_names():
     assert plot_samples(frame["age"], frame["age"]).collections[0].get_offsets().shape == (2, 2)
 
 
-def test_names_are_words_and_not_mathematics():
+def test_names_are_not_read_as_mathematics():
     names = (["$\\frac$"], ["y\n" + "long" * 20])
     ax = drawn(plot_samples(normals(10, 1), normals(10, 1), names=names))
     assert ax.get_xlabel() == "$\\frac$"

@@ -62,7 +62,7 @@ def report(tmp_path):
 
 
 class Page(HTMLParser):
-    """A page taken apart, which has to be well formed."""
+    """A parsed page, which must be well formed."""
 
     VOID = ("meta", "br")
 
@@ -98,7 +98,7 @@ class Page(HTMLParser):
 # --- what is in it -------------------------------------------------------------------------------
 
 
-def test_it_tells_everything(report):
+def test_it_shows_everything(report):
     page = report(example(), *samples(), title="Age and pressure")
     for part in (
         "Age and pressure",
@@ -140,11 +140,11 @@ def test_the_headline_says_whether_to_believe_it(report, warnings, says, shows):
     assert says in page.text
     assert shows in page.values("class")
     assert ("Diagnostics" in page.text) is bool(warnings)
-    if len(warnings) == 2:  # what objects comes first
+    if len(warnings) == 2:  # the warning about the value comes first
         assert page.text.index("ties") < (page.text + "infonce-ceiling").index("infonce-ceiling")
 
 
-def test_what_there_is_none_of_is_left_out(report):
+def test_empty_sections_are_left_out(report):
     page = report(example(history=(), null=(), p_value=None, warnings=(), rows=()))
     for part in ("Training", "Samples", "independent", "Diagnostics", "p-value", "each method"):
         assert part not in page.text.replace("Each method by its side", "")
@@ -177,7 +177,7 @@ def test_it_needs_nothing_else(report):
     assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:" in page.values("content")
 
 
-def test_ids_are_unique_and_all_that_is_pointed_at_is_there(report):
+def test_ids_are_unique_and_references_resolve(report):
     page = report(example(), *samples())
     ids = page.values("id")
     assert len(ids) == len(set(ids)) > 50
@@ -205,7 +205,7 @@ def test_figures_have_the_colour_and_the_font_of_the_page(report):
         assert "font-size" in figure
 
 
-def test_everything_that_is_given_is_words(report):
+def test_all_input_is_escaped(report):
     x, y = samples(300)
     page = report(
         example(
@@ -266,7 +266,7 @@ def test_it_has_the_rights_of_any_new_file_and_goes_through_links(tmp_path):
     assert (tmp_path / "report.html").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
-def test_a_folder_that_is_not_there_is_said(tmp_path):
+def test_a_missing_folder_is_reported(tmp_path):
     with pytest.raises(ValueError, match="Expected a folder for the output but there is no"):
         write_report(tmp_path / "none" / "report.html", example())
     with pytest.raises(ValueError, match=r"Expected a file for the output but .* is a folder"):
@@ -274,7 +274,7 @@ def test_a_folder_that_is_not_there_is_said(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_one_of_two_variables_is_refused(tmp_path):
+def test_x_without_y_is_refused(tmp_path):
     with pytest.raises(ValueError, match="both x and y"):
         write_report(tmp_path / "report.html", example(), x=np.arange(3.0))
 
@@ -290,7 +290,7 @@ def test_it_names_the_extra_that_it_needs(tmp_path, monkeypatch):
 
 
 def browse(path, *flags):
-    """What a browser says on its console and prints, when it opens a page."""
+    """Console output and picture of a browser that opens a page."""
     profile = f"--user-data-dir={path.parent / 'profile'}"
     command = [
         BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
@@ -317,7 +317,7 @@ def share(pixels, colour, tolerance=3):
 
 
 @in_a_browser
-def test_the_browser_tells_of_errors(tmp_path):
+def test_the_browser_reports_errors(tmp_path):
     page = tmp_path / "page.html"
     page.write_text(f"<!DOCTYPE html><title>-</title><p>words</p>{BAD}")
     console, dom = browse(page, "--dump-dom")
@@ -348,7 +348,7 @@ def test_a_browser_shows_it_without_an_error(tmp_path, width):
 
 
 @in_a_browser
-def test_it_is_dark_for_those_who_like_that(tmp_path):
+def test_it_follows_the_dark_colour_scheme(tmp_path):
     path = tmp_path / "report.html"
     write_report(path, example(), *samples())
     console, pixels = photograph(path, 1000, "--blink-settings=preferredColorScheme=0")

@@ -34,7 +34,7 @@ def test_nothing_in_it_changes():
 # --- whether to believe it -----------------------------------------------------------------------
 
 
-def test_the_verdict_is_by_what_the_warnings_are_about():
+def test_the_verdict_depends_on_what_the_warnings_concern():
     assert example().verdict == "believe"
     assert example(warnings=(CEILING,)).verdict == "care"
     assert example(warnings=(CEILING, TIES)).verdict == "doubt"
@@ -59,7 +59,7 @@ def test_a_bound_is_not_the_value(bound, word, how):
     assert f"Believe it with care, as {how}, not as the value: 1 warning concerns only" in other
 
 
-def test_a_warning_about_q_concerns_those_who_fit_it():
+def test_a_warning_about_q_concerns_the_methods_that_fit_it():
     assert example(warnings=(BAD_Q,)).verdict == "care"
     assert example(warnings=(BAD_Q,), method="club").verdict == "doubt"
 
@@ -100,7 +100,7 @@ def test_columns_are_in_line():
     assert rows[2][head.index("holds if") :] == "q(y|x) is nearer to p(y|x) than to p(y)"
 
 
-def test_a_side_that_was_not_measured_is_said():
+def test_a_side_that_was_not_measured_is_mentioned():
     assert "no lower bound ... 0.730" in str(example(lower=None))
     assert "(best lower bound) ... no upper bound" in str(example(upper=None))
     assert "bracket" not in str(example(lower=None, upper=None))
@@ -119,7 +119,7 @@ def test_a_value_of_no_row_is_named():
         ((0.69305, 0.69315), "0.6931"),
     ],
 )
-def test_it_shows_as_many_decimals_as_the_interval_gives_a_meaning(interval, shown):
+def test_it_shows_the_decimals_that_the_interval_makes_meaningful(interval, shown):
     assert str(example(interval=interval)).startswith(f"I(x; y)  {shown} nats")
 
 
@@ -129,7 +129,7 @@ def test_a_zero_has_no_sign():
     assert number(-10.0, 1) == "-10.0"
 
 
-def test_numbers_that_are_none_are_shown_too():
+def test_nan_and_infinity_are_shown():
     row = MethodResult("vub", "upper", "", math.inf, math.nan, 1.0)
     text = str(example(nats=math.nan, interval=(-math.inf, math.inf), rows=(row,), upper=2e7))
     assert "nan nats, 95 % interval -inf ... inf" in text
@@ -139,7 +139,7 @@ def test_numbers_that_are_none_are_shown_too():
 
 @settings(max_examples=60, deadline=None)
 @given(st.text(), st.text(max_size=300), st.floats(), st.integers(0, 2**40))
-def test_it_fits_a_terminal_and_does_not_steer_it(name, words, value, n):
+def test_it_fits_a_terminal_and_does_not_control_it(name, words, value, n):
     row = MethodResult(name, "upper", words, value, abs(value), 1.0)
     text = str(example(rows=(row,), warnings=(Advice(name, words, words),), nats=value, n=n))
     assert all(len(line) <= 100 for line in text.splitlines())
@@ -190,7 +190,7 @@ def test_a_later_version_may_add_fields():
     assert Estimate.from_json(json.dumps(data)) == example()
 
 
-def test_whole_numbers_come_back_as_numbers_with_a_point():
+def test_whole_numbers_come_back_as_floats():
     data = json.loads(example().to_json()) | {"nats": 1, "lower": 0}
     estimate = Estimate.from_json(json.dumps(data))
     assert (type(estimate.nats), type(estimate.lower)) == (float, float)
@@ -231,14 +231,14 @@ def test_numbers_that_json_does_not_have_are_strings(nats, end, lower, null):
         ({"config": []}, "Expected 'config' to be of type dict but got list"),
     ],
 )
-def test_json_of_something_else_is_refused(change, message):
+def test_invalid_json_is_refused(change, message):
     data = json.loads(example().to_json()) | change
     with pytest.raises(ValueError, match=message):
         Estimate.from_json(json.dumps(data))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "3", '{"nats": 1.0}'])
-def test_what_is_no_estimate_at_all_is_refused(text):
+def test_other_text_is_refused(text):
     with pytest.raises(ValueError, match="Expect"):
         Estimate.from_json(text)
 
