@@ -119,6 +119,7 @@ def test_an_entry_states_its_facts_and_is_what_its_fields_say(name):
     assert cls.handles in ("continuous", "discrete", "mixed")
     assert cls.condition
     assert cls.cost.startswith("N")
+    assert cls.most_rows or not cls.local  # neighbourhoods take time
     assert any(c.isdigit() for c in cls.reference)
     assert cls() == cls()
     assert hash(cls()) == hash(cls())
