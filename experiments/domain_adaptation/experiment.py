@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import torch
 
+from experiments.domain_adaptation.as_published import PUBLISHED_ESTIMATORS
 from experiments.domain_adaptation.config import (
     ABLATED,
     ABLATIONS,
@@ -41,7 +42,7 @@ from mibounds.estimators import ESTIMATORS
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-AS_PUBLISHED = ("source", "mine", "infonce", "club", "club_sample")  # with public code
+AS_PUBLISHED = ("source", *PUBLISHED_ESTIMATORS)  # with public code
 LOWER = tuple(method for method in BOUNDS if ESTIMATORS[method].side == "lower")
 AT_LAST = ("confusion", "domain_in_content", "labels_in_domain")  # only tested at the end
 SHOWN = ("source", "club_sample", "dann")  # whose embeddings are drawn

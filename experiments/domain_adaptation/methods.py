@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from experiments.domain_adaptation import losses
+from experiments.domain_adaptation.as_published import PUBLISHED_ESTIMATORS
 from experiments.domain_adaptation.config import BOUNDS, DomainAdaptationConfig, Transfer
 from experiments.domain_adaptation.networks import ConvEncoder, Decoder, head
-from experiments.estimation.as_published import ADAPTATION
 from mibounds import conditionals
 from mibounds.estimators import ESTIMATORS, NWJ, ConditionalEstimator
 from mibounds.minimise.penalty import MIPenalty, PenaltyWarning
@@ -249,8 +249,8 @@ def make_penalty(method: str, config: DomainAdaptationConfig, seed: int) -> MIPe
     content, domain = (widths[-1] for widths in c.both_widths)
 
     def make(x_dim: int, y_dim: int) -> Any:
-        if c.q == "published" and method in ADAPTATION:
-            return ADAPTATION[method](x_dim, y_dim, c.q_hidden)
+        if c.q == "published" and method in PUBLISHED_ESTIMATORS:
+            return PUBLISHED_ESTIMATORS[method](x_dim, y_dim, c.q_hidden)
         if method == "nwj":
             return NWJ(x_dim, y_dim, c.q_hidden, limit=3.0)
         estimator = ESTIMATORS[method]

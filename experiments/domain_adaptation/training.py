@@ -27,7 +27,8 @@ from experiments.domain_adaptation.evaluation import Evaluation, read_labels, sp
 from experiments.domain_adaptation.images import Augmentation, Domain, Normaliser
 from experiments.domain_adaptation.methods import BETAS, StepInputs, make_adaptation
 from experiments.runner.base import Cell
-from experiments.training import Block, Training, name_state, seed_round
+from experiments.runner.states import name_state
+from experiments.training import Block, Training, seed_round
 from mibounds.estimators.cuda_graphs import record_cuda_graph
 from mibounds.estimators.stacked_training import EPS, cosine
 

@@ -12,8 +12,6 @@ They differ from the equations:
 - MINE has one shuffled negative per sample and the plain gradient of its logarithm, which is
   biased; NWJ keeps the pairs (x_i, y_i) among its negatives, which caps it at log N.
 - The critic of InfoNCE ends in a softplus, and its negatives are the x's for a fixed y.
-- In the code of domain adaptation the loss of q lacks the log-variance, so that the variance goes
-  to its limit; and MINE and InfoNCE are the Jensen-Shannon objective (`ADAPTATION`).
 
 The formulas are those of the public code; the classes are the library's, changed to repeat its
 errors.
@@ -32,10 +30,8 @@ from torch import Tensor, nn
 from mibounds import bounds
 from mibounds.conditionals import AsPublishedGaussian
 from mibounds.critics import ConcatCritic
-from mibounds.estimators import CLUB, JS, NWJ, VUB, CLUBSample, Estimator, InfoNCE
-from mibounds.networks import Hidden, hidden_widths
+from mibounds.estimators import CLUB, NWJ, VUB, CLUBSample, Estimator, InfoNCE
 from mibounds.samples.batches import Batch
-from mibounds.samples.pairs import Pairs
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Shaped
@@ -225,83 +221,4 @@ AS_PUBLISHED: dict[str, Callable[[int, int, int], Estimator | AsPublishedMINE]] 
     "l1out": AsPublishedCLUB,
     "club": AsPublishedCLUB,
     "club_sample": AsPublishedCLUBSample,
-}
-
-
-# --- domain adaptation ---------------------------------------------------------------------------
-
-
-class _Squares:
-    """The loss of q without its log-variance: a larger variance is always better."""
-
-    def learning_loss(self, x: Tensor, y: Tensor, **kwargs: Any) -> Tensor:
-        """Mean of the squares that the density has in its exponent."""
-        p, y = self.distribution(x, y)  # pyright: ignore[reportAttributeAccessIssue]
-        return ((y - p.mean).square() / p.variance).sum(1).mean()
-
-
-class AdaptationCLUB(_Squares, CLUB):
-    """CLUB over all pairs, as in the authors' code of domain adaptation.
-
-    Args:
-        x_dim: columns of x.
-        y_dim: columns of y.
-        hidden: hidden units of each network.
-
-    Example:
-        >>> x, y = torch.randn(8, 3), torch.randn(8, 2)
-        >>> bool(AdaptationCLUB(3, 2, 4).learning_loss(x, y) > 0)
-        True
-    """
-
-    def __init__(self, x_dim: int, y_dim: int, hidden: Hidden):
-        super().__init__(conditional=AsPublishedGaussian(x_dim, y_dim, hidden), negatives="all")
-
-
-class AdaptationCLUBSample(_Squares, CLUBSample):
-    """Sampled CLUB, as in the same code.
-
-    Args:
-        x_dim: columns of x.
-        y_dim: columns of y.
-        hidden: hidden units of each network.
-
-    Example:
-        >>> AdaptationCLUBSample(3, 2, 4).draw
-        'permutation'
-    """
-
-    def __init__(self, x_dim: int, y_dim: int, hidden: Hidden):
-        q = AsPublishedGaussian(x_dim, y_dim, hidden)
-        super().__init__(conditional=q, draw="permutation")
-
-
-class AdaptationJS(JS):
-    """The Jensen-Shannon objective, also as the value; that code calls it MINE and NCE.
-
-    Args:
-        x_dim: columns of x.
-        y_dim: columns of y.
-        hidden: hidden units of the critic.
-
-    Example:
-        >>> x, y = torch.randn(8, 3), torch.randn(8, 2)
-        >>> js = AdaptationJS(3, 2, (4,))
-        >>> bool(js(x, y) == -js.learning_loss(x, y))
-        True
-    """
-
-    def __init__(self, x_dim: int, y_dim: int, hidden: Hidden):
-        (units,) = hidden_widths(hidden)
-        super().__init__(critic=AsPublishedCritic(x_dim, y_dim, units))
-
-    def from_scores(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
-        return bounds.js(scores, self.negatives)
-
-
-ADAPTATION: dict[str, Callable[[int, int, Hidden], Estimator]] = {
-    "mine": AdaptationJS,
-    "infonce": AdaptationJS,
-    "club": AdaptationCLUB,
-    "club_sample": AdaptationCLUBSample,
 }

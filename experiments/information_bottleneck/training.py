@@ -20,7 +20,8 @@ from torch.nn import functional as F
 from experiments.information_bottleneck.config import BottleneckConfig
 from experiments.information_bottleneck.model import CLASSES, PIXELS, Bottleneck, scale_pixels
 from experiments.runner.base import Cell, digest
-from experiments.training import Block, Training, name_state, seed_round, train
+from experiments.runner.states import name_state
+from experiments.training import Block, Training, seed_round, train
 from mibounds import bounds
 from mibounds.bounds.densities import log_prob_pairs
 from mibounds.conditionals.base import diagonal

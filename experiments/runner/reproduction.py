@@ -18,8 +18,8 @@ from typing import Any, Literal
 from experiments.runner.base import Cell, Config, Experiment, Record
 from experiments.runner.outputs import publish
 from experiments.runner.records import Records
+from experiments.runner.states import remove_states
 from experiments.runner.workers import Outcome, compute, set_queues
-from experiments.training import remove_states
 
 Progress = Callable[[float, str], None]
 

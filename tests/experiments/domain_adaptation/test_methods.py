@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from made_up import TINY, TRANSFER, step_inputs
 
 from experiments.domain_adaptation import losses
+from experiments.domain_adaptation.as_published import PUBLISHED_ESTIMATORS
 from experiments.domain_adaptation.config import BOUNDS
 from experiments.domain_adaptation.methods import make_adaptation, make_penalty
-from experiments.estimation.as_published import ADAPTATION
 
 
 def model(method, **changes):
@@ -109,7 +109,7 @@ def test_what_is_added_is_the_sum_of_its_parts():
 
 def test_the_published_likelihood_lacks_its_log_variance():
     for name in ("club", "club_sample"):
-        e = ADAPTATION[name](3, 2, (4,))
+        e = PUBLISHED_ESTIMATORS[name](3, 2, (4,))
         x, y = torch.randn(8, 3), torch.randn(8, 2)
         p = e.conditional(x)
         expected = (((y - p.mean) / p.stddev) ** 2).sum(1).mean()

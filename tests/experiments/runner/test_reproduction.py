@@ -8,7 +8,7 @@ import pytest
 from experiments import Failed
 from experiments.runner.records import read_records
 from experiments.runner.reproduction import write_command
-from experiments.training import write_state
+from experiments.runner.states import write_state
 
 
 def test_rows_summary_table_and_figures(go, toy, tmp_path):
