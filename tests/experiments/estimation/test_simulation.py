@@ -38,9 +38,7 @@ def one_at_a_time(mode, method, family, seed, config):
     g = torch.Generator().manual_seed(seed)
     values = []
     for level in config.levels:
-        x, y = task_of(family, config.dim, level).sample(
-            config.steps * config.batch_size, generator=g
-        )
+        x, y = task_of(family, config.dim, level).sample(config.steps * config.batch_size, seed=g)
         noise = torch.rand(config.steps, 2, config.batch_size, generator=g)
         for step, (for_value, for_loss) in enumerate(noise):
             own = slice(step * config.batch_size, (step + 1) * config.batch_size)
