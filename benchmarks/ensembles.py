@@ -1,14 +1,14 @@
-"""Fitting many estimators at once: do the numbers agree with one by one, and what is gained?
+"""Fitting many estimators at once: are the numbers those of one by one, and how much faster is it?
 
     python benchmarks/ensembles.py --device cpu
     python benchmarks/ensembles.py --device cuda
 
-A row is a method and a batch size: the time of m fits one after another (of a few, times m over
-their number) and at once, each the best of several runs, and the largest difference between both in
-any parameter, statistic or loss after 50 steps in float64. On the CPU one thread is used, and its
-own time counted, so that other work on the machine matters less. "agreement" compares the plain
-step, the recorded one on a GPU, and the default with one by one, for every estimator and every
-conditional, on small data. Exits with 1 where numbers differ.
+There is one row per method and batch size: the time of m fits one after another (measured for a few
+and scaled) and at once, each the best of several runs, and the largest difference between the two
+in any parameter, statistic or loss after 50 steps in float64. On the CPU it uses one thread and
+counts the time of that thread, so that other work on the machine matters less. "agreement" compares
+the plain step, on a GPU the recorded one, and the default with one by one, for every estimator and
+every conditional, on small data. Exits with 1 if numbers differ.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def seeds(m: int) -> list[torch.Generator]:
 def samples(
     n: int, dims: tuple[int, int], device: str, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """Gaussian x and y, dependent."""
+    """Dependent Gaussian x and y."""
     g = torch.Generator().manual_seed(SEED)
     x, noise = (torch.randn(n, d, generator=g, dtype=dtype) for d in dims)
     y = x @ torch.randn(*dims, generator=g, dtype=dtype) / dims[0] ** 0.5 + noise
@@ -60,14 +60,14 @@ def samples(
 
 
 def fit_alone(estimators: Sequence[Estimator], x: Tensor, y: Tensor, **kwargs) -> Tensor:
-    """Fit one after another; the losses, (m, k)."""
+    """Fit one after another; returns the losses, (m, k)."""
     each = zip(estimators, seeds(len(estimators)), strict=True)
     losses = [mb.fit(e, x, y, seed=g, **kwargs) for e, g in each]
     return torch.tensor(losses, dtype=torch.float64)
 
 
 def fit_at_once(estimators: Sequence[Estimator], x: Tensor, y: Tensor, **kwargs) -> Tensor:
-    """Fit at once; the losses, (m, k)."""
+    """Fit at once; returns the losses, (m, k)."""
     return mb.fit_many(estimators, x, y, seeds=seeds(len(estimators)), **kwargs)
 
 
@@ -95,7 +95,7 @@ def deviation(
 ) -> float:
     """Largest difference between m fits at once and the first few of them one by one.
 
-    Infinite where there was nothing to compare, since nothing was learnt.
+    Infinite if there was nothing to compare, because nothing was learnt.
     """
     torch.manual_seed(SEED)
     many = [make().to(x.device, torch.float64) for _ in range(m)]
@@ -108,7 +108,7 @@ def deviation(
 
 
 def agreement(make: Callable[[], Estimator], x: Tensor, y: Tensor) -> dict[str, float | str]:
-    """Deviations from one by one of the plain and the recorded step, and of the default."""
+    """Deviations of the plain step, the recorded step and the default from one by one."""
     result: dict[str, float | str] = {}
     for name, graph in (("plain", False), ("graph", True), ("default", None)):
         if graph and not x.is_cuda:
@@ -125,7 +125,7 @@ def agreement(make: Callable[[], Estimator], x: Tensor, y: Tensor) -> dict[str, 
 
 
 def seconds(action: Callable[[], object], device: str) -> float:
-    """Time of an action: of this thread on the CPU, of the clock on a GPU."""
+    """Time of an action: of this thread on the CPU, on the clock on a GPU."""
     clock = time.thread_time if device == "cpu" else time.perf_counter
     wait = torch.cuda.synchronize if device == "cuda" else (lambda: None)
     wait()
@@ -147,10 +147,10 @@ def measure(name: str, dims: tuple[int, int], batch_size: int, args: argparse.Na
     x, y = samples(SAMPLES, dims, args.device, torch.float32)
     kwargs = {"steps": args.steps, "batch_size": batch_size}
     once = {"steps": min(args.steps, 20), "batch_size": batch_size}
-    fit_alone(few[:1], x, y, **once)  # what happens once in a process is not counted
+    fit_alone(few[:1], x, y, **once)  # not counted: what happens once per process
     fit_at_once(many, x, y, **once)
     alone, together = [], []
-    for _ in range(args.repeats):  # in turns, so that both meet the same conditions
+    for _ in range(args.repeats):  # in turns, under the same conditions
         alone.append(seconds(lambda: fit_alone(few, x, y, **kwargs), args.device))
         together.append(seconds(lambda: fit_at_once(many, x, y, **kwargs), args.device))
     one_by_one, at_once = min(alone) * args.m / len(few), min(together)
@@ -209,7 +209,7 @@ def accept(rows: list[dict], agreements: dict[str, dict], device: str) -> list[d
             )
     values = [row["deviation"] for row in rows]
     values += [v for each in agreements.values() for v in each.values() if isinstance(v, float)]
-    # every estimator's step has to be recorded
+    # Every estimator's step has to be recorded.
     refused = any(isinstance(agreements.get(k, {}).get("graph"), str) for k in mb.ESTIMATORS)
     worst = max(values)
     result.append(

@@ -1,12 +1,12 @@
-"""What a normalising layer at the end of an encoder changes, where mutual information is minimised.
+"""What a normalising layer at the end of an encoder changes when mutual information is minimised.
 
     python benchmarks/normalise.py
 
 Four hidden variables, two of which are s, are mixed into 20 columns with noise. An encoder of two
 layers has a code of 8 columns, from which a head predicts two functions of the other two variables.
-A row is a seed (of mixing, networks and samples) and a variant: without penalty, with it, and with
-it and a `BatchNorm1d` without parameters behind the encoder. "left" is what `estimate` finds
-between s and the codes of new samples, in nats; "error" the mean squared error of the task.
+There is one row per seed (of mixing, networks and samples) and variant: without the penalty, with
+it, and with it and a `BatchNorm1d` without parameters after the encoder. "left" is the `estimate`
+between s and the codes of new samples, in nats; "error" is the mean squared error of the task.
 """
 
 import argparse
@@ -25,14 +25,14 @@ VARIANTS = ("no penalty", "penalty", "penalty, normalised")
 
 
 def sample(n: int, mixing: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What is observed, what the task wants, and s."""
+    """The observations, the targets of the task, and s."""
     t, s = torch.randn(n, HIDDEN), torch.randn(n, HIDDEN)
     observed = torch.cat([t, s], 1) @ mixing + NOISE * torch.randn(n, COLUMNS)
     return observed, torch.stack([t[:, 0], t.prod(1)], 1), s
 
 
 def train(variant: str, seed: int, steps: int, weight: float) -> dict[str, object]:
-    """One training, and what is left after it."""
+    """Train once, and measure what is left."""
     torch.manual_seed(seed)
     mixing = torch.randn(2 * HIDDEN, COLUMNS)
     layers = [nn.Linear(COLUMNS, 64), nn.ReLU(), nn.Linear(64, CODE)]
@@ -42,7 +42,7 @@ def train(variant: str, seed: int, steps: int, weight: float) -> dict[str, objec
     head = nn.Sequential(nn.Linear(CODE, 32), nn.ReLU(), nn.Linear(32, 2))
     optimizer = torch.optim.Adam([*encoder.parameters(), *head.parameters()], lr=1e-3)
     penalty = mb.MIPenalty(mb.CLUB(CODE, HIDDEN), inner_steps=5)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", mb.PenaltyWarning)
         for _ in range(steps):
             v, wanted, s = sample(128, mixing)
@@ -66,7 +66,7 @@ def train(variant: str, seed: int, steps: int, weight: float) -> dict[str, objec
         "interval": list(left.interval),
         "error": error,
         "spread": z.std().item(),
-        "warnings": sorted({str(w.message).partition(":")[0] for w in told}),
+        "warnings": sorted({str(w.message).partition(":")[0] for w in caught}),
     }
 
 

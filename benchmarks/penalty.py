@@ -1,4 +1,4 @@
-"""What a penalty adds to a training step, and whether it holds out.
+"""What a penalty adds to a training step, and whether it survives a long one.
 
     python benchmarks/penalty.py overhead --device cpu    -> results/bench/penalty_cpu.json
     python benchmarks/penalty.py overhead --device cuda   -> results/bench/penalty_cuda.json
@@ -6,7 +6,7 @@
 
 Overhead: the step of a classifier on the paper's encoder of nine convolutions (28 x 28 images, CLUB
 supplement, table of architectures), with and without one penalty of one inner step, in turns. Soak:
-100000 steps of an encoder whose data, and what they share, change all the time.
+100000 steps of an encoder whose data, and the information they share, keep changing.
 """
 
 import argparse
@@ -122,7 +122,7 @@ def recorded_difference(estimator: Callable[..., Any]) -> dict[str, float]:
 
 
 def time_on_gpu(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Milliseconds of a step, from one to the end of twenty in a row, in turns."""
+    """Milliseconds per step, averaged over twenty in a row, in turns."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(rounds + 2):
         for name, call in calls.items():
@@ -137,7 +137,7 @@ def time_on_gpu(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str
 
 
 def soak(steps: int) -> dict[str, Any]:
-    """Train on data whose scale, offset and dependence change; look at values and memory."""
+    """Train on data whose scale, offset and dependence change; record values and memory."""
     torch.manual_seed(0)
     encoder = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4))
     head = nn.Linear(4, 8)
@@ -169,7 +169,7 @@ def soak(steps: int) -> dict[str, Any]:
 
 
 def changing(step: int) -> tuple[Tensor, Tensor]:
-    """Samples whose scale, offset and shared part wander, with a jump every 10000 steps."""
+    """Samples whose scale, offset and shared part drift, with a jump every 10000 steps."""
     t = step / 1000
     scale = 10 ** (math.sin(t / 7) + (step // 10_000) % 3)
     v = torch.randn(64, 8)
@@ -179,7 +179,7 @@ def changing(step: int) -> tuple[Tensor, Tensor]:
 
 
 def device_name(device: str) -> str:
-    """What was measured on, in words."""
+    """The machine, in words."""
     if device == "cuda":
         return torch.cuda.get_device_name()
     return f"{platform.machine()}, one core"

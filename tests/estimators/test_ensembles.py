@@ -1,4 +1,4 @@
-"""Fitting many at once is fitting each: the same parameters, buffers and losses, only sooner."""
+"""Fitting many at once equals fitting each: the same parameters, buffers and losses, sooner."""
 
 import copy
 import importlib.util
@@ -101,7 +101,7 @@ def test_each_may_have_samples_of_its_own(kind, own_x, own_y):
     assert_same_as_one_by_one(estimators, x, y, own_x=own_x, own_y=own_y, steps=12)
 
 
-def test_labels_are_told_from_columns_by_their_shape():
+def test_labels_are_distinguished_from_columns_by_their_shape():
     def own(estimator, x, y, m):
         return ensembles._check_data(estimator, torch.zeros(x), torch.zeros(y).long(), m)
 
@@ -199,7 +199,7 @@ def test_distributions_that_validate_are_welcome_and_validate_again_afterwards()
     assert Distribution._validate_args == before
 
 
-def test_modes_are_put_back_and_buffers_replaced():
+def test_modes_are_restored_and_buffers_replaced():
     x, y = samples()
     estimators = make(lambda: mb.CLUB(X, Y, 8))
     estimators[1].eval()
@@ -268,7 +268,7 @@ def test_settings_are_compared_by_value():
     assert not same([1], [1, 2])
     assert not same(1, 1.0)
     array = pytest.importorskip("numpy").ones
-    assert not same(array(2), array(2))  # cannot be said: rather refused
+    assert not same(array(2), array(2))  # ambiguous: refused to be safe
 
 
 def test_parameters_in_common_are_refused():
@@ -321,7 +321,7 @@ def test_wrong_arguments_are_refused(unchecked):
     torch.testing.assert_close([e.state_dict() for e in many], before, rtol=0, atol=0)
 
 
-def test_values_that_are_no_numbers_are_refused():
+def test_values_that_are_not_finite_are_refused():
     x, y = samples(M)
     x[1, 7, 0] = math.nan
     y[2, 3, 1] = math.inf

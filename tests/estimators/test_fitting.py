@@ -31,7 +31,7 @@ def test_the_same_seed_gives_the_same_fit():
     assert value() == value()
 
 
-def test_the_mode_is_put_back_and_every_step_is_reported():
+def test_the_mode_is_restored_and_every_step_is_reported():
     x, y = TASK.sample(50, seed=0)
     estimator = mb.CLUB(3, 2).eval()
     seen = []
@@ -41,7 +41,7 @@ def test_the_mode_is_put_back_and_every_step_is_reported():
     assert all(isinstance(loss, float) for _, loss in seen)
 
 
-def test_values_that_are_no_numbers_are_refused_before_anything_is_fitted():
+def test_values_that_are_not_finite_are_refused_before_anything_is_fitted():
     x, y = TASK.sample(50, seed=0)
     x[7, 1] = float("nan")
     y[3] = float("inf")
@@ -60,11 +60,11 @@ def test_a_fit_that_explodes_says_so():
         mb.fit(mb.NWJ(3, 2), x, y, steps=200, lr=1e4)
 
 
-# Held-out samples: when to stop, and what remains.
+# Held-out samples: when to stop, and which parameters to keep.
 
 
 class Walker(torch.nn.Module):
-    """Training drives w up for ever; held-out samples, whose x is 1, are best served by w = 1."""
+    """Training drives w up for ever; the held-out loss, where x is 1, is lowest at w = 1."""
 
     def __init__(self):
         super().__init__()
@@ -80,8 +80,8 @@ class Walker(torch.nn.Module):
 
 
 def walk(steps=400, **options):
-    """A fitted walker, its looks, and w after every step."""
-    walker, looks, path = Walker(), [], []
+    """A fitted walker, its checks on held-out samples, and w after every step."""
+    walker, checks, path = Walker(), [], []
     mb.fit(
         walker,
         torch.zeros(8, 1),
@@ -90,47 +90,47 @@ def walk(steps=400, **options):
         lr=0.01,
         on_step=lambda step, loss: path.append(-loss),
         held_out=(torch.ones(4, 1), torch.zeros(4, 1)),
-        on_check=lambda *look: looks.append(look),
+        on_check=lambda *check: checks.append(check),
         **options,
     )
-    return walker, looks, path
+    return walker, checks, path
 
 
 def test_the_best_parameters_on_held_out_samples_remain():
-    walker, looks, path = walk(patience=1000)
-    assert path[-1] > 2  # training alone would have gone on
-    step, _, best = min(looks, key=lambda look: look[2])
+    walker, checks, path = walk(patience=1000)
+    assert path[-1] > 2  # without held-out samples training would have gone on
+    step, _, best = min(checks, key=lambda check: check[2])
     assert 24 < step < 399
     assert (walker.w.item() - 1) ** 2 == pytest.approx(best, abs=1e-7)
 
 
-def test_statistics_are_those_of_the_best_parameters_and_no_look_changes_them():
-    walker, looks, path = walk(patience=1000)
-    step = min(looks, key=lambda look: look[2])[0]
+def test_statistics_are_those_of_the_best_parameters_and_no_check_changes_them():
+    walker, checks, path = walk(patience=1000)
+    step = min(checks, key=lambda check: check[2])[0]
     assert len(path) == 400
     assert walker.steps.item() == step + 1
 
 
-def test_it_is_averages_that_are_looked_at():
+def test_averages_are_what_is_checked():
     """They lag behind parameters that go one way."""
-    walker, looks, path = walk(patience=1000)
-    step = min(looks, key=lambda look: look[2])[0]
+    walker, checks, path = walk(patience=1000)
+    step = min(checks, key=lambda check: check[2])[0]
     assert 0.5 * path[step] < walker.w.item() < path[step] - 0.05
 
 
-def test_looks_are_every_25_steps_and_at_the_end():
-    _, looks, path = walk(steps=60)
-    assert [step for step, _, _ in looks] == [24, 49, 59]
-    for step, loss, held_out in looks:
+def test_checks_are_every_25_steps_and_at_the_end():
+    _, checks, path = walk(steps=60)
+    assert [step for step, _, _ in checks] == [24, 49, 59]
+    for step, loss, held_out in checks:
         assert loss == -path[step]
         assert held_out < 1
 
 
-def test_without_held_out_samples_nobody_looks():
-    looks = []
+def test_without_held_out_samples_there_are_no_checks():
+    checks = []
     x, y = TASK.sample(50, seed=0)
-    mb.fit(mb.CLUB(3, 2), x, y, steps=30, on_check=lambda *look: looks.append(look))
-    assert looks == []
+    mb.fit(mb.CLUB(3, 2), x, y, steps=30, on_check=lambda *check: checks.append(check))
+    assert checks == []
 
 
 def test_the_rate_falls_to_zero():
@@ -143,19 +143,19 @@ def test_the_rate_falls_to_zero():
 
 @pytest.mark.parametrize("patience", [30, 100])
 def test_it_stops_after_as_many_steps_without_gain(patience):
-    _, looks, path = walk(steps=1000, patience=patience)
-    best = min(looks, key=lambda look: look[2])[0]
+    _, checks, path = walk(steps=1000, patience=patience)
+    best = min(checks, key=lambda check: check[2])[0]
     assert best + patience <= len(path) - 1 < best + patience + 25
 
 
 def test_what_must_be_beaten_is_given_half_the_patience():
-    """w = 1 has loss 0, so 0.2 is beaten in the end; by the look after 50 steps it is not."""
-    _, looks, path = walk(patience=60, to_beat=0.2)
+    """w = 1 has loss 0, so 0.2 is beaten in the end; at the check after 50 steps it is not yet."""
+    _, checks, path = walk(patience=60, to_beat=0.2)
     assert len(path) == 50
-    assert min(held_out for _, _, held_out in looks) >= 0.2
-    _, looks, path = walk(patience=200, to_beat=0.2)
+    assert min(held_out for _, _, held_out in checks) >= 0.2
+    _, checks, path = walk(patience=200, to_beat=0.2)
     assert len(path) > 200
-    _, _, path = walk(patience=200, to_beat=-1.0)  # by none
+    _, _, path = walk(patience=200, to_beat=-1.0)  # never beaten
     assert len(path) == 125
 
 
