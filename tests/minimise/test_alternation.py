@@ -114,6 +114,22 @@ def test_clip_limits_the_gradient_of_q():
     torch.testing.assert_close(seen[1] / seen[1].norm(), seen[0] / seen[0].norm())
 
 
+def test_the_bound_is_that_of_averaged_parameters():
+    penalty, s = make(average=0.9, lr=0.05), samples(1)
+    names = [name for name, _ in penalty.estimator.named_parameters()]
+    average = parameters(penalty)
+    for step in range(1, 100):
+        penalty.fit(*samples(step), steps=1)
+        kept = min(0.9, step / (10 + step))
+        pairs = zip(average, penalty.parameters(), strict=True)
+        average = [kept * a + (1 - kept) * p for a, p in pairs]
+        if step in (1, 2, 99):
+            q = dict(zip(names, average, strict=True))
+            want = torch.func.functional_call(penalty.estimator, q, s)
+            torch.testing.assert_close(penalty.bound(*s), want)
+            assert not torch.allclose(penalty.estimator(*s), want)
+
+
 def test_the_average_of_q_is_calmer_and_follows():
     plain, calm = make(lr=0.05), make(lr=0.05, average=0.95)
     for seed in range(60):

@@ -127,9 +127,6 @@ class RecordedCall:
         ]
         self.value = torch.zeros((), dtype=alternation.learnt[0].dtype, device=x.device)
         self.replay: Callable[[], object] = self._call
-        for module, name, buffer in alternation.statistics():
-            # The replays overwrite them; the backward pass of an earlier call may need the old.
-            setattr(module, name, buffer.clone())
         self.statistics = alternation.statistics()
 
     def record(self) -> RuntimeError | None:
