@@ -1,8 +1,38 @@
-"""Each equation as it is written, with loops and N x N x D tensors: the judge of the fast paths."""
+"""Each equation as it is written, with loops and N x N x D tensors: the judge of the fast paths.
 
+`EQUATIONS` has one for each name in `mibounds.ESTIMATORS`. It takes the scores of all pairs, the
+estimator and the samples. A new bound adds its equation here; the laws that tests check find it.
+"""
+
+import inspect
 import math
 
 import torch
+
+
+def scores(estimator, x, y):
+    """[i, j] = log q(y_j|x_i), or the critic's f(x_i, y_j), one y after the other."""
+    if estimator.has_conditional:
+        p = estimator.conditional(x)
+        return torch.stack([p.log_prob(each.expand_as(y)) for each in y], 1)
+    return torch.stack([estimator.critic(x, each.expand_as(y)) for each in y], 1)
+
+
+def equation(estimator, x, y):
+    """The estimator's value by the equation of its name."""
+    return EQUATIONS[estimator.name](scores(estimator, x, y), estimator, x, y)
+
+
+def next_ones(n):
+    """Negatives that leave nothing to chance: the sample that follows."""
+    return ((torch.arange(n) + 1) % n)[:, None]
+
+
+def fixed_value(estimator, x, y, index=None):
+    """The estimator's value, with these negatives where it would draw some."""
+    if "index" in inspect.signature(estimator.forward).parameters:
+        return estimator(x, y, index=next_ones(len(y)) if index is None else index)
+    return estimator(x, y)
 
 
 def log_normal(y, mu, var):
@@ -90,3 +120,34 @@ def flo(s, u, negatives):
         contrast = sum((s[i, j] - s[i, i]).exp() for j in others) / len(others)
         total = total + 1 - u[i] - (-u[i]).exp() * contrast
     return total / n
+
+
+def fitted_entropy(y):
+    """Of the Gaussian of maximum likelihood."""
+    return 0.5 * (y.shape[1] * (1 + math.log(2 * math.pi)) + torch.cov(y.T, correction=0).logdet())
+
+
+def log_standard_normal(y):
+    return -0.5 * (y.square() + math.log(2 * math.pi)).sum(1)
+
+
+def log_marginal(marginal, y):
+    return marginal(y.new_zeros(len(y), 0)).log_prob(y)
+
+
+EQUATIONS = {
+    "club": lambda s, e, x, y: club(s, e.negatives),
+    "club_sample": lambda s, e, x, y: club_sample(s, next_ones(len(s))),
+    "l1out": lambda s, e, x, y: l1out(s),
+    "vub": lambda s, e, x, y: (s.diagonal() - log_standard_normal(y)).mean(),
+    "ba": lambda s, e, x, y: s.diagonal().mean() + fitted_entropy(y),
+    "doe": lambda s, e, x, y: (s.diagonal() - log_marginal(e.marginal, y)).mean(),
+    "dv": lambda s, e, x, y: dv(s, e.negatives),
+    "mine": lambda s, e, x, y: dv(s, e.negatives),
+    "nwj": lambda s, e, x, y: nwj(s, e.negatives),
+    "infonce": lambda s, e, x, y: infonce(s),
+    "tuba": lambda s, e, x, y: tuba(s, e.log_baseline(y), e.negatives),
+    "js": lambda s, e, x, y: nwj(1 + s, e.negatives),
+    "smile": lambda s, e, x, y: smile(s, e.clip, e.negatives),
+    "flo": lambda s, e, x, y: flo(s, e.potential(x, y), e.negatives),
+}

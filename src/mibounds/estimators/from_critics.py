@@ -354,6 +354,7 @@ class JS(CriticEstimator):
     condition = "always"
     cost = "N² H"
     reference = "Nowozin et al. 2016, table 6; Hjelm et al. 2019, equation 4"
+    exploding = True
 
     def from_scores(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
         nothing = scores.diagonal.new_zeros(scores.batch.size)
