@@ -107,8 +107,8 @@ def test_with_the_positive_among_its_negatives_nothing_exceeds_log_n(name):
         "flo": lambda: bounds.flo(f, u, "all"),
         "nwj-of-js": lambda: bounds.nwj(1 + f, "all"),
     }
-    optimizer = torch.optim.Adam([f, u], lr=0.1)
-    for _ in range(400):
+    optimizer = torch.optim.Adam([f, u], lr=0.3)
+    for _ in range(150):
         optimizer.zero_grad()
         (-values[name]()).backward()
         optimizer.step()

@@ -9,10 +9,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from naive import fixed_value
 from torch.distributions import Independent, MultivariateNormal, Normal
+from torch.func import vmap
 
 import mibounds as mb
 from mibounds import bounds
+from mibounds.samples.pairs import Pairs
 from mibounds.tasks import TASKS, CorrelatedGaussian, DiscreteTable, Gaussian, UniformNoise
 
 DIM = 20
@@ -23,27 +26,30 @@ def gaussian(mi):
     return CorrelatedGaussian.from_mutual_information(DIM, float(mi))
 
 
-def batches(task, n, count, dtype=torch.float64):
-    x, y = task.sample(n * count, seed=7, dtype=dtype)
-    return zip(x.split(n), y.split(n), strict=True)
+def batches(task, n, count):
+    x, y = task.sample(n * count, generator=7, dtype=torch.float64)
+    return x.view(count, n, -1), y.view(count, n, -1)
 
 
 def mean_and_error(values):
-    values = torch.stack(list(values))
     return values.mean().item(), (values.std() / len(values) ** 0.5).item()
 
 
-def exact(name, task):
-    """The estimator with everything about the task known to it; nothing left to learn."""
-    cls = mb.ESTIMATORS[name]
-    if name == "ba":
-        entropy = DIM / 2 * math.log(2 * math.pi * math.e)
-        return cls(conditional=task.conditional, entropy=entropy)
-    if name in ("club", "club_sample", "l1out", "vub"):
-        return cls(conditional=task.conditional)
-    if name == "nwj":
-        return cls(critic=lambda x, y: 1 + task.log_ratio(x, y))
-    return cls(critic=task.log_ratio)
+def over_batches(estimator, task, n, count):
+    """Mean value on so many batches of n samples, and its standard error."""
+    value = vmap(lambda x, y: fixed_value(estimator, x, y), chunk_size=100)
+    return mean_and_error(value(*batches(task, n, count)))
+
+
+def normal(loc, scale):
+    """Without a look at values, so that it takes many batches at once."""
+    return Independent(Normal(loc, scale, validate_args=False), 1, validate_args=False)
+
+
+def known(task):
+    """The conditional of a `CorrelatedGaussian`."""
+    rho = task.correlation
+    return lambda x: normal(rho * x, math.sqrt(1 - rho**2))
 
 
 # --- the table of closed forms: d = 20, exact conditional ----------------------------------------
@@ -76,8 +82,7 @@ def test_vub_with_the_exact_conditional_is_mi(mi):
 )
 def test_leave_one_out_at_64_samples(mi, l1out):
     task = gaussian(mi)
-    estimator = exact("l1out", task)
-    mean, error = mean_and_error(estimator(x, y) for x, y in batches(task, 64, 600))
+    mean, error = over_batches(mb.L1Out(conditional=known(task)), task, 64, 600)
     assert error < 0.01 * l1out
     assert mean == pytest.approx(l1out, rel=0.03)
 
@@ -98,8 +103,7 @@ def test_the_one_over_n_squared_form_is_too_small_by_its_factor():
     torch.testing.assert_close(
         mb.club(p, y, negatives="all"), (1 - 1 / 16) * mb.club(p, y, negatives="others")
     )
-    many = [mb.club(task.conditional(x), y) for x, y in batches(task, 16, 4000)]
-    mean, error = mean_and_error(many)
+    mean, error = over_batches(mb.CLUB(conditional=known(task)), task, 16, 4000)
     assert abs(mean - task.club) < 4 * error  # unbiased at any N
 
 
@@ -107,8 +111,9 @@ def test_the_one_over_n_squared_form_is_too_small_by_its_factor():
 @pytest.mark.parametrize("mi", [2, 10])
 def test_infonce_with_the_exact_critic_stays_below_log_n(n, mi):
     task = gaussian(mi)
-    values = [exact("infonce", task)(x, y) for x, y in batches(task, n, 4)]
-    assert max(values) <= math.log(n)
+    estimator = mb.InfoNCE(critic=task.log_ratio)
+    for x, y in zip(*batches(task, n, 2), strict=True):
+        assert estimator(x, y) <= math.log(n)
 
 
 @given(
@@ -125,26 +130,66 @@ def test_infonce_never_exceeds_log_n_whatever_the_scores(n, shift, scale, seed):
     assert bounds.infonce(scores) <= math.log(n) + 1e-9
 
 
-@pytest.mark.parametrize("name", [n for n in mb.ESTIMATORS if n != "doe"])
-def test_every_bound_is_on_its_side_within_its_monte_carlo_error(name):
-    task = CorrelatedGaussian.from_mutual_information(DIM, 1.0)
-    estimator = exact(name, task)
-    mean, error = mean_and_error(estimator(x, y) for x, y in batches(task, 512, 60))
-    if estimator.side == "upper":
-        assert mean > 1.0 - 4 * error
-    elif estimator.side == "lower":
-        assert mean < 1.0 + 4 * error
-        assert mean > 0.9  # and with the exact critic it is nearly tight
-    else:  # clipped at 5 nats: too small a partition function, so above the truth here
-        assert abs(mean - 1.0) < 0.1
+ONE_NAT = gaussian(1)
+
+
+@pytest.fixture(scope="module")
+def samples():
+    """Batches, and the true log-ratio of all pairs of each."""
+    x, y = batches(ONE_NAT, 128, 150)
+    return x, y, ONE_NAT.log_ratio(x[:, :, None], y[:, None])
+
+
+def values_of(name, samples):
+    """On each batch, with the exact model first and then with worse ones."""
+    cls = mb.ESTIMATORS[name]
+    x, y, ratio = samples
+    if not cls.has_conditional:
+        estimator = cls(critic=ONE_NAT.log_ratio)
+        value = vmap(lambda s, x, y: estimator.from_scores(Pairs.of(s), x, y))
+        return [value(scores, x, y) for scores in (ratio, 1 + ratio, ratio / 2)]
+    q, poor = known(ONE_NAT), known(CorrelatedGaussian(DIM, 0.1))
+    standard, wide = (normal(torch.zeros(DIM), torch.full((DIM,), scale)) for scale in (1.0, 1.5))
+    entropy = DIM / 2 * math.log(2 * math.pi * math.e)
+    choices = {
+        "ba": [{"entropy": entropy}, {"entropy": entropy, "conditional": poor}],
+        "vub": [{"marginal": standard}, {"marginal": wide}],
+        "doe": [{"marginal": mb.UnitGaussian(0, DIM).double()}],  # N(0, I) before it is fitted
+    }
+    estimators = [cls(**{"conditional": q, **options}) for options in choices.get(name, [{}])]
+    return [vmap(lambda x, y, e=e: fixed_value(e, x, y))(x, y) for e in estimators]
+
+
+@pytest.mark.parametrize("name", mb.ESTIMATORS)
+def test_every_bound_is_on_its_side_within_its_monte_carlo_error(name, samples):
+    found = [mean_and_error(values) for values in values_of(name, samples)]
+    side = mb.ESTIMATORS[name].side
+    if side == "upper":
+        assert all(mean > 1.0 - 4 * error for mean, error in found)
+    if side == "lower":
+        assert all(mean < 1.0 + 4 * error for mean, error in found)
+        assert max(found)[0] > 0.9  # nearly tight with the best of critics
+
+
+LOWER = [n for n, c in mb.ESTIMATORS.items() if c.side == "lower" and not c.has_conditional]
+
+
+@pytest.mark.parametrize("name", ["vub", "ba", *LOWER])
+def test_a_worse_model_makes_a_bound_looser(name, samples):
+    exact, *_, worst = (values.mean() for values in values_of(name, samples))
+    assert (worst - exact) * {"upper": 1, "lower": -1}[mb.ESTIMATORS[name].side] > 0.1
+
+
+@pytest.mark.parametrize("name", ["doe", "smile"])
+def test_on_neither_side_the_exact_model_comes_near_the_truth(name, samples):
+    assert abs(values_of(name, samples)[0].mean() - 1.0) < 0.1
 
 
 @pytest.mark.parametrize("alpha", [0.01, 0.3, 1.0])
 def test_the_interpolated_bound_holds_at_a_small_batch_and_high_mi(alpha):
     """Where the shortcut with unequal numbers of x's in the two terms would not."""
-    task = CorrelatedGaussian.from_mutual_information(DIM, 3.0)
-    estimator = mb.TUBA(critic=task.log_ratio, alpha=alpha)
-    mean, error = mean_and_error(estimator(x, y) for x, y in batches(task, 8, 400))
+    task = gaussian(3)
+    mean, error = over_batches(mb.TUBA(critic=task.log_ratio, alpha=alpha), task, 8, 400)
     assert mean < 3.0 + 4 * error
     assert mean <= 1 + math.log(7 / alpha)
 
@@ -211,7 +256,7 @@ class Chosen:
         self.a, self.s, self.t = a, s, t
 
     def q(self, x):
-        return Independent(Normal(self.a * x, self.s), 1)
+        return normal(self.a * x, self.s)
 
     @property
     def club(self):
@@ -234,9 +279,8 @@ class Chosen:
         """KL(p(y) || r(y))"""
         return 0.5 * (1 / self.t**2 - 1 + 2 * math.log(self.t))
 
-    def samples(self, n):
-        x, y = CorrelatedGaussian(1, RHO).sample(n, seed=5, dtype=torch.float64)
-        return x, y
+    def sample(self, n, generator=5, dtype=torch.float64):
+        return CorrelatedGaussian(1, RHO).sample(n, generator, dtype)
 
 
 CHOICES = [(0.8, 0.6), (0.8, 1.0), (0.4, 0.7), (0.1, 1.2), (0.05, 1.0), (-0.3, 0.9), (1.5, 0.5)]
@@ -245,7 +289,7 @@ CHOICES = [(0.8, 0.6), (0.8, 1.0), (0.4, 0.7), (0.1, 1.2), (0.05, 1.0), (-0.3, 0
 @pytest.mark.parametrize(("a", "s"), CHOICES)
 def test_theorem_3_2_vclub_is_above_mi_just_when_q_is_nearer_to_the_joint(a, s):
     c = Chosen(a, s)
-    value = mb.CLUB(conditional=c.q)(*c.samples(200_000)).item()
+    value = mb.CLUB(conditional=c.q)(*c.sample(200_000)).item()
     assert value == pytest.approx(c.club, abs=0.02 * (1 + abs(c.club)))
     # the identity of the proof, and so the theorem in both directions
     assert c.club - c.mi == pytest.approx(c.kl_product - c.kl_joint)
@@ -269,7 +313,7 @@ def test_corollary_3_3_otherwise_the_error_is_below_the_misfit_of_q():
         c = Chosen(a, s)
         if c.kl_joint > c.kl_product:
             tried += 1
-            value = mb.CLUB(conditional=c.q)(*c.samples(100_000)).item()
+            value = mb.CLUB(conditional=c.q)(*c.sample(100_000)).item()
             assert abs(value - c.mi) < c.kl_joint + 0.01
     assert tried >= 5
 
@@ -279,7 +323,7 @@ def test_corollary_3_3_otherwise_the_error_is_below_the_misfit_of_q():
 def test_theorem_c_1_on_vvub(a, s, t):
     c = Chosen(a, s, t)
     r = Independent(Normal(torch.zeros(1).double(), torch.full((1,), t).double()), 1)
-    value = mb.VUB(conditional=c.q, marginal=r)(*c.samples(200_000)).item()
+    value = mb.VUB(conditional=c.q, marginal=r)(*c.sample(200_000)).item()
     # the identity of the proof: the gap is the misfit of r minus the misfit of q
     gap = c.kl_marginal - c.kl_joint
     assert value - c.mi == pytest.approx(gap, abs=0.02 * (1 + abs(gap)))
@@ -291,8 +335,7 @@ def test_theorem_c_1_on_vvub(a, s, t):
 def test_theorem_c_2_on_vl1out(a, s):
     n, count = 5, 20_000
     c = Chosen(a, s)
-    values = (mb.L1Out(conditional=c.q)(x, y) for x, y in _batches_of(c, n, 500))
-    mean, error = mean_and_error(values)
+    mean, error = over_batches(mb.L1Out(conditional=c.q), c, n, 500)
     # E KL(p(y) || mean of q over N - 1 independent x's), by fresh samples
     x = torch.randn(count, n - 1, 1, dtype=torch.float64)
     y = torch.randn(count, 1, dtype=torch.float64)
@@ -304,11 +347,6 @@ def test_theorem_c_2_on_vl1out(a, s):
     assert mean - c.mi == pytest.approx(misfit - c.kl_joint, abs=tolerance)
     if c.kl_joint <= misfit:
         assert mean >= c.mi - tolerance
-
-
-def _batches_of(c, n, count):
-    x, y = c.samples(n * count)
-    return zip(x.split(n), y.split(n), strict=True)
 
 
 def test_sampled_club_is_unbiased_and_sampled_l1out_is_not():

@@ -12,11 +12,10 @@ import mibounds as mb
 from mibounds.samples.batches import Batch
 
 
-@pytest.mark.parametrize("world", [2, 4])
-def test_every_estimator_gives_the_value_and_gradient_of_the_joined_batch(world):
+def test_every_estimator_gives_the_value_and_gradient_of_the_joined_batch():
     script = Path(__file__).parents[1] / "processes.py"
     result = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}",
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3",
          str(script)],
         capture_output=True, text=True, check=False, timeout=300,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
