@@ -101,7 +101,7 @@ def main() -> None:
     args = parser.parse_args()
     size, budget = 20_000, "default"
     if args.quick:
-        args.steps, args.weights, size, budget = 300, [0.0, 1.0], 4000, "fast"
+        args.steps, args.weights, size, budget = 200, [0.0, 1.0], 2400, "fast"
     torch.set_num_threads(1)  # batches are small: a second thread only waits
     generator = torch.Generator().manual_seed(args.seed)
     data, held_out = sample(size, generator), sample(size // 4, generator)

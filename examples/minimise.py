@@ -111,11 +111,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a run of seconds, for a first look")
     args = parser.parse_args()
     if args.quick:
-        args.steps = 300
+        args.steps = 200
     torch.set_num_threads(1)  # batches are small: a second thread only waits
     loops = {"no penalty": (train, 0.0), "MIPenalty": (train, args.weight)}
     loops["two optimisers by hand"] = (train_by_hand, args.weight)
-    held_out = 1000 if args.quick else 4000
+    held_out = 600 if args.quick else 4000
     rows = [
         measure(name, loop, held_out, args.steps, weight, args.lr, args.seed)
         for name, (loop, weight) in loops.items()

@@ -101,7 +101,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a run of seconds, for a first look")
     args = parser.parse_args()
     if args.quick:
-        args.epochs = 8
+        args.epochs = 4
     torch.set_num_threads(1)
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", ".*does not have many workers.*")

@@ -116,9 +116,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a run of seconds, for a first look")
     args = parser.parse_args()
     if args.quick:
-        args.steps = 200
+        args.steps = 150
     torch.set_num_threads(1)  # batches are small: a second thread only waits
-    held_out = 1000 if args.quick else 4000
+    held_out = 600 if args.quick else 4000
     rows = [r for w in args.weights for r in measure(args.steps, w, args.seed, held_out)]
     table = Table(*rows[0], title="Total correlation of four embeddings, in nats")
     for row in rows:
