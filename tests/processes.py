@@ -59,8 +59,8 @@ def run(estimator, x, y, group):
     for step in range(2):
         out[f"loss {step}"] = estimator.learning_loss(x, y, group=group)
         draw = {}
-        if "generator" in inspect.signature(estimator.forward).parameters:
-            draw = {"generator": torch.Generator().manual_seed(step)}
+        if "seed" in inspect.signature(estimator.forward).parameters:
+            draw = {"seed": torch.Generator().manual_seed(step)}
         out[f"value {step}"] = estimator(x, y, group=group, **draw)
     sum(out.values()).backward()
     gradients = {k: p.grad for k, p in estimator.named_parameters() if p.grad is not None}

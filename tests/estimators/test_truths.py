@@ -27,7 +27,7 @@ def gaussian(mi):
 
 
 def batches(task, n, count):
-    x, y = task.sample(n * count, generator=7, dtype=torch.float64)
+    x, y = task.sample(n * count, seed=7, dtype=torch.float64)
     return x.view(count, n, -1), y.view(count, n, -1)
 
 
@@ -279,8 +279,8 @@ class Chosen:
         """KL(p(y) || r(y))"""
         return 0.5 * (1 / self.t**2 - 1 + 2 * math.log(self.t))
 
-    def sample(self, n, generator=5, dtype=torch.float64):
-        return CorrelatedGaussian(1, RHO).sample(n, generator, dtype)
+    def sample(self, n, seed=5, dtype=torch.float64):
+        return CorrelatedGaussian(1, RHO).sample(n, seed, dtype)
 
 
 CHOICES = [(0.8, 0.6), (0.8, 1.0), (0.4, 0.7), (0.1, 1.2), (0.05, 1.0), (-0.3, 0.9), (1.5, 0.5)]
