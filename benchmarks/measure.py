@@ -162,9 +162,9 @@ def measure_large(rows: int, budget: str) -> dict:
     import pyarrow as pa
     from pyarrow import parquet
 
-    from mibounds.tasks import Gaussian, StudentT
+    from mibounds.tasks import JointGaussian, JointStudentT
 
-    task = StudentT(Gaussian.dense(5, 5, 0.5), df=3.0)
+    task = JointStudentT(JointGaussian.dense(5, 5, 0.5), df=3.0)
     sides = zip("xy", task.sample(rows, seed=0), strict=True)
     columns = {f"{name}{j}": v.numpy() for name, side in sides for j, v in enumerate(side.T)}
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"  # of the child

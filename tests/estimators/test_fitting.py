@@ -3,9 +3,8 @@ import pytest
 import torch
 
 import mibounds as mb
-from mibounds.tasks import Gaussian
 
-TASK = Gaussian.dense(x_dim=3, y_dim=2, correlation=0.6)
+TASK = JointGaussian.dense(x_dim=3, y_dim=2, correlation=0.6)
 
 
 def test_a_fitted_estimator_measures_held_out_samples():

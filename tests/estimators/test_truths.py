@@ -16,7 +16,7 @@ from torch.func import vmap
 import mibounds as mb
 from mibounds import bounds
 from mibounds.samples.pairs import Pairs
-from mibounds.tasks import TASKS, CorrelatedGaussian, DiscreteTable, Gaussian, UniformNoise
+from mibounds.tasks import TASKS, CorrelatedGaussian, DiscreteTable, JointGaussian, UniformNoise
 
 DIM = 20
 LEVELS = (2, 4, 6, 8, 10)
@@ -226,7 +226,7 @@ def test_a_bijection_of_y_changes_no_bound_with_the_exact_conditional():
 
 
 def test_a_known_conditional_of_x_given_y_is_the_same_with_the_arguments_swapped():
-    task = Gaussian.dense(x_dim=3, y_dim=2, correlation=0.6)
+    task = JointGaussian.dense(x_dim=3, y_dim=2, correlation=0.6)
     x, y = task.sample(50_000, seed=1, dtype=torch.float64)
     s = torch.tensor(task.covariance, dtype=torch.float64)
     gain = s[:3, 3:] @ torch.linalg.inv(s[3:, 3:])

@@ -14,10 +14,10 @@ import mibounds as mb
 from mibounds.measure.classical import CLASSICAL, counts, gaussians, kernels
 from mibounds.measure.classical.interfaces import as_numbers
 from mibounds.samples.columns import normal_scores
-from mibounds.tasks import TASKS, CorrelatedGaussian, Gaussian, UniformNoise
+from mibounds.tasks import TASKS, CorrelatedGaussian, JointGaussian, UniformNoise
 
 NUMBERS = [name for name in CLASSICAL if name != "plug_in"]
-DENSE = Gaussian.dense(x_dim=2, y_dim=1, correlation=0.6)
+DENSE = JointGaussian.dense(x_dim=2, y_dim=1, correlation=0.6)
 ENTRIES = [pytest.param(cls(), id=name) for name, cls in CLASSICAL.items()] + [
     pytest.param(mb.KSG(k=4, form=2), id="ksg-2"),
     pytest.param(mb.PlugIn(correction="panzeri-treves"), id="plug_in-pt"),
@@ -422,7 +422,7 @@ def test_cca_is_the_ratio_of_determinants(columns):
 
 @pytest.mark.parametrize(("n", "columns"), [(12, (3, 2)), (30, (10, 4)), (6, (3, 2))])
 def test_the_bias_of_cca_is_exact(n, columns):
-    task = Gaussian.dense(*columns, correlation=0.5)
+    task = JointGaussian.dense(*columns, correlation=0.5)
     data = [task.sample(n, seed) for seed in range(400)]
     values = np.array([mb.CCA()(x, y) for x, y in data])
     error = values.std() / len(values) ** 0.5

@@ -122,7 +122,7 @@ def test_none_is_left_out(troubleshooting):
         ("estimators/ensembles.py", 'f"Estimator {number}: {error}") from None'),
         ("minimise/penalty.py", "str(advice), PenaltyWarning, stacklevel=2)"),
         ("minimise/penalty.py", "str(advice), PenaltyWarning, stacklevel=6)"),
-        ("tasks/interfaces.py", 'f"Expected {expected} but got {got}; {advice}")'),  # expect itself
+        ("tasks/base.py", 'f"Expected {expected} but got {got}; {advice}.")'),  # expect itself
         ("__main__.py", "str(error)) from None"),  # another message, as it is
         ("data/commands.py", "str(error)) from error"),
         ("data/folders.py", "f\"{', '.join(paths)}: {error}\") from None"),

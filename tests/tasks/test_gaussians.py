@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.stats import multivariate_normal
 
-from mibounds.tasks import TASKS, CorrelatedGaussian, Gaussian
+from mibounds.tasks import TASKS, CorrelatedGaussian, JointGaussian
 
 # d = 20: mutual information, CLUB with the exact conditional, variance of the pointwise log-ratio
 CLUB_SIMULATION = [
@@ -48,7 +48,7 @@ def test_correlation_and_information_invert_each_other():
 
 
 def test_correlated_is_a_special_case_of_sparse():
-    diagonal, general = CorrelatedGaussian(3, 0.7), Gaussian.sparse(3, 3, 0.7, pairs=3)
+    diagonal, general = CorrelatedGaussian(3, 0.7), JointGaussian.sparse(3, 3, 0.7, pairs=3)
     x, y = diagonal.sample(50, 0, torch.float64)
     assert diagonal.mutual_information == pytest.approx(general.mutual_information, rel=1e-12)
     torch.testing.assert_close(diagonal.log_ratio(x, y), general.log_ratio(x, y))
@@ -59,9 +59,9 @@ def test_correlated_is_a_special_case_of_sparse():
 @pytest.mark.parametrize(
     "task",
     [
-        Gaussian.dense(3, 2, 0.5),
-        Gaussian.sparse(2, 4, -0.8, pairs=2),
-        Gaussian.random(4, 2, seed=3),
+        JointGaussian.dense(3, 2, 0.5),
+        JointGaussian.sparse(2, 4, -0.8, pairs=2),
+        JointGaussian.random(4, 2, seed=3),
     ],
     ids=["dense", "sparse", "random"],
 )
@@ -82,17 +82,19 @@ def test_general_covariance_against_scipy(task):
 
 
 def test_dense_and_sparse_closed_forms():
-    assert Gaussian.sparse(5, 3, 0.8, pairs=2).mutual_information == pytest.approx(-math.log(0.36))
+    assert JointGaussian.sparse(5, 3, 0.8, pairs=2).mutual_information == pytest.approx(
+        -math.log(0.36)
+    )
     # the sums over x and over y carry everything, with this squared correlation
     m, n, c = 3, 2, 0.5
     r2 = m * n * c**2 / ((1 + (m - 1) * c) * (1 + (n - 1) * c))
-    assert Gaussian.dense(m, n, c).mutual_information == pytest.approx(-math.log(1 - r2) / 2)
+    assert JointGaussian.dense(m, n, c).mutual_information == pytest.approx(-math.log(1 - r2) / 2)
 
 
 def test_random_is_fixed_by_its_seed():
-    assert Gaussian.random(3, 2, seed=1) == Gaussian.random(3, 2, seed=1)
-    assert Gaussian.random(3, 2, seed=1) != Gaussian.random(3, 2, seed=2)
-    np.testing.assert_allclose(np.diag(Gaussian.random(3, 2).covariance), 1)
+    assert JointGaussian.random(3, 2, seed=1) == JointGaussian.random(3, 2, seed=1)
+    assert JointGaussian.random(3, 2, seed=1) != JointGaussian.random(3, 2, seed=2)
+    np.testing.assert_allclose(np.diag(JointGaussian.random(3, 2).covariance), 1)
 
 
 @pytest.mark.parametrize(
@@ -120,25 +122,28 @@ def test_random_is_fixed_by_its_seed():
             lambda: CorrelatedGaussian.from_mutual_information(0, 1.0),
             "Expected dim to be an integer of at least 1 but got 0",
         ),
-        (lambda: Gaussian(0, ((1.0,),)), "Expected x_dim to be an integer of at least 1 but got 0"),
         (
-            lambda: Gaussian(2, ((1.0, 0.0), (0.0, 1.0))),
+            lambda: JointGaussian(0, ((1.0,),)),
+            "Expected x_dim to be an integer of at least 1 but got 0",
+        ),
+        (
+            lambda: JointGaussian(2, ((1.0, 0.0), (0.0, 1.0))),
             "Expected x_dim to leave at least one coordinate to y but got x_dim 2 of 2 coord",
         ),
         (
-            lambda: Gaussian(1, ((1.0, 0.5), (0.4, 1.0))),
+            lambda: JointGaussian(1, ((1.0, 0.5), (0.4, 1.0))),
             "Expected covariance to be a symmetric matrix but got .*; give the whole matrix",
         ),
         (
-            lambda: Gaussian(1, ((1.0, 0.5),)),
+            lambda: JointGaussian(1, ((1.0, 0.5),)),
             "Expected covariance to be a symmetric matrix but got",
         ),
         (
-            lambda: Gaussian.dense(2, 2, -0.5),
+            lambda: JointGaussian.dense(2, 2, -0.5),
             "Expected covariance to be positive definite but got a smallest eigenvalue of -0.5",
         ),
         (
-            lambda: Gaussian.sparse(3, 2, 0.5, pairs=3),
+            lambda: JointGaussian.sparse(3, 2, 0.5, pairs=3),
             "Expected pairs to lie between 0 and 2, the smaller dimension but got 3; give fewer",
         ),
     ],

@@ -7,22 +7,22 @@ from scipy.integrate import simpson
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
-from mibounds.tasks import TASKS, Gaussian, GaussianMixture
+from mibounds.tasks import TASKS, JointGaussian, JointGaussianMixture
 
 # unequal weights, full covariances, x_dim != y_dim
-WIDE = GaussianMixture(
+WIDE = JointGaussianMixture(
     2,
     (0.2, 0.5, 0.3),
     ((0.0, 1.0, -1.0), (2.0, 0.0, 1.0), (-1.0, -1.0, 0.5)),
     (
-        Gaussian.dense(2, 1, 0.6).covariance,
-        Gaussian.random(2, 1).covariance,
-        Gaussian.sparse(2, 1, -0.9).covariance,
+        JointGaussian.dense(2, 1, 0.6).covariance,
+        JointGaussian.random(2, 1).covariance,
+        JointGaussian.sparse(2, 1, -0.9).covariance,
     ),
 )
 
 
-def log_density(task: GaussianMixture, z, columns: slice) -> np.ndarray:
+def log_density(task: JointGaussianMixture, z, columns: slice) -> np.ndarray:
     parts = [
         math.log(w)
         + multivariate_normal(np.array(m)[columns], np.array(s)[columns, columns]).logpdf(z)
@@ -66,9 +66,9 @@ def test_quadrature_against_scipy_and_monte_carlo(name):
     assert abs(value - task.mutual_information) < 5 * error
 
 
-@pytest.mark.parametrize("task", [Gaussian.dense(1, 1, 0.7), Gaussian.dense(2, 1, 0.5)])
+@pytest.mark.parametrize("task", [JointGaussian.dense(1, 1, 0.7), JointGaussian.dense(2, 1, 0.5)])
 def test_one_component_is_a_gaussian(task):
-    mixture = GaussianMixture(
+    mixture = JointGaussianMixture(
         task.x_dim, (1.0,), ((3.0,) * len(task.covariance),), (task.covariance,)
     )
     assert abs(mixture.mutual_information - task.mutual_information) < (
@@ -78,16 +78,18 @@ def test_one_component_is_a_gaussian(task):
 
 
 def test_weights_are_normalised():
-    gaussian = Gaussian.dense(1, 1, 0.7)
-    mixture = GaussianMixture(1, (1 + 5e-7,), ((0.0, 0.0),), (gaussian.covariance,))
+    gaussian = JointGaussian.dense(1, 1, 0.7)
+    mixture = JointGaussianMixture(1, (1 + 5e-7,), ((0.0, 0.0),), (gaussian.covariance,))
     x, y = gaussian.sample(10, 0, torch.float64)
     torch.testing.assert_close(mixture.log_ratio(x, y), gaussian.log_ratio(x, y), rtol=0, atol=1e-9)
 
 
 def test_distant_balls_share_their_label():
-    task = GaussianMixture.balls(1, ((0.0, 0.0), (9.0, 9.0), (18.0, 18.0)), scale=0.5)
+    task = JointGaussianMixture.balls(1, ((0.0, 0.0), (9.0, 9.0), (18.0, 18.0)), scale=0.5)
     assert task.mutual_information == pytest.approx(math.log(3), abs=1e-9)
-    corners = GaussianMixture.balls(1, ((1.0, 1.0), (1.0, -1.0), (-1.0, 1.0), (-1.0, -1.0)), 0.5)
+    corners = JointGaussianMixture.balls(
+        1, ((1.0, 1.0), (1.0, -1.0), (-1.0, 1.0), (-1.0, -1.0)), 0.5
+    )
     assert corners.mutual_information == pytest.approx(0, abs=1e-9)  # a product
 
 
@@ -98,7 +100,7 @@ def test_cross_is_uncorrelated_with_normal_marginals():
 
 
 def test_narrow_components_fall_back_to_monte_carlo():
-    task = GaussianMixture.cross(1 - 1e-6)
+    task = JointGaussianMixture.cross(1 - 1e-6)
     assert task.mutual_information_error > 1e-5
     # two Gaussians less the label that tells them apart, which is known but near the centre
     single = -math.log(1 - (1 - 1e-6) ** 2) / 2
@@ -106,9 +108,9 @@ def test_narrow_components_fall_back_to_monte_carlo():
 
 
 def test_value_is_cached_by_instance(monkeypatch):
-    task = GaussianMixture.balls(2, ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)), 0.5)
+    task = JointGaussianMixture.balls(2, ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)), 0.5)
     first = task.mutual_information
-    monkeypatch.setattr(GaussianMixture, "_monte_carlo", None)
+    monkeypatch.setattr(JointGaussianMixture, "_monte_carlo", None)
     assert task.mutual_information == first
 
 
@@ -119,31 +121,43 @@ ONE, EYE = ((0.0, 0.0),), (((1.0, 0.0), (0.0, 1.0)),)
     ("make", "message"),
     [
         (
-            lambda: GaussianMixture(0, (1.0,), ONE, EYE),
+            lambda: JointGaussianMixture(0, (1.0,), ONE, EYE),
             "Expected x_dim to be an integer of at least 1",
         ),
         (
-            lambda: GaussianMixture(2, (1.0,), ONE, EYE),
+            lambda: JointGaussianMixture(2, (1.0,), ONE, EYE),
             "Expected x_dim to leave at least one coordinate to y but got x_dim 2 of 2 coordinates",
         ),
         (
-            lambda: GaussianMixture(1, (0.5, 0.5), ONE, EYE),
+            lambda: JointGaussianMixture(1, (0.5, 0.5), ONE, EYE),
             r"Expected shapes \(1,\) of weights and \(1, 2, 2\) of covariances but got \(2,\) and",
         ),
         (
-            lambda: GaussianMixture(1, (0.9,), ONE, EYE),
+            lambda: JointGaussianMixture(1, (0.9,), ONE, EYE),
             r"Expected weights to be positive with sum 1 within 1e-6 but got \(0.9,\); drop empty",
         ),
         (
-            lambda: GaussianMixture(1, (1.0, 0.0), ONE * 2, EYE * 2),
+            lambda: JointGaussianMixture(1, (1.0, 0.0), ONE * 2, EYE * 2),
             "Expected weights to be positive with sum 1 within 1e-6 but got",
         ),
-        (lambda: GaussianMixture(1, ((1.0,),), ONE, EYE), "Expected weights to be finite numbers"),
-        (lambda: GaussianMixture(1, (1.0,), (0.0,), EYE), "Expected means to be finite numbers"),
-        (lambda: GaussianMixture(1, (1.0,), ONE, ONE), "Expected covariances to be finite numbers"),
-        (lambda: GaussianMixture.cross(1.0), "Expected covariance to be positive definite but got"),
         (
-            lambda: GaussianMixture.balls(1, ONE, 0.0),
+            lambda: JointGaussianMixture(1, ((1.0,),), ONE, EYE),
+            "Expected weights to be finite numbers",
+        ),
+        (
+            lambda: JointGaussianMixture(1, (1.0,), (0.0,), EYE),
+            "Expected means to be finite numbers",
+        ),
+        (
+            lambda: JointGaussianMixture(1, (1.0,), ONE, ONE),
+            "Expected covariances to be finite numbers",
+        ),
+        (
+            lambda: JointGaussianMixture.cross(1.0),
+            "Expected covariance to be positive definite but got",
+        ),
+        (
+            lambda: JointGaussianMixture.balls(1, ONE, 0.0),
             "Expected scale to be positive and finite but got 0.0; give the radius",
         ),
     ],

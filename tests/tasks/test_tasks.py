@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 
-from mibounds.tasks import TASKS, CorrelatedGaussian, GaussianMixture, Task, Transformed
+from mibounds.tasks import TASKS, CorrelatedGaussian, JointGaussianMixture, Task, Transformed
 
 N = 200_000
 LOW = [name for name, task in TASKS.items() if 0 < task.mutual_information < 1.1]
@@ -185,5 +185,5 @@ def test_every_family_is_in_the_registry():
     families = {type(task) for task in TASKS.values()}
     ours = {c for c in Task.__subclasses__() if c.__module__.startswith("mibounds.")}
     assert families == ours
-    assert {CorrelatedGaussian, GaussianMixture, Transformed} < families
+    assert {CorrelatedGaussian, JointGaussianMixture, Transformed} < families
     assert any(task.x_dim != task.y_dim for task in TASKS.values() if task.classes is None)

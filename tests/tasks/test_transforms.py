@@ -5,7 +5,7 @@ from torch.distributions.transforms import AffineTransform
 
 from mibounds.tasks import (
     CorrelatedGaussian,
-    Gaussian,
+    JointGaussian,
     LabelledUniform,
     Mixing,
     NormalCDF,
@@ -15,7 +15,7 @@ from mibounds.tasks import (
     Transformed,
 )
 
-GAUSSIAN = Gaussian.dense(3, 2, 0.5)
+GAUSSIAN = JointGaussian.dense(3, 2, 0.5)
 
 
 def test_samples_are_the_mapped_samples():
@@ -96,7 +96,7 @@ def test_nesting_equals_a_chain():
         ),
         (
             lambda: Transformed(LabelledUniform(3), y_maps=(SignedPower(3.0),)),
-            "Expected no y_maps where y is a label but got .*; map x alone",
+            "Expected no y_maps where y is a label but got .*; map only x",
         ),
         (
             lambda: Transformed(GAUSSIAN, x_maps=(Mixing(2),)),

@@ -1,19 +1,20 @@
-"""Joint distributions of (x, y) whose mutual information is known, to hold estimators against.
+"""Joint distributions of (x, y) with known mutual information, to check estimators against.
 
     x, y = TASKS["cubic-4"].sample(64, seed=0)
     TASKS["cubic-4"].mutual_information  # 4.0 nats
 
-`TASKS` names ready ones; the classes make others.
+`TASKS` holds ready ones by name; the classes make others. Where a family is a conditional too, its
+task is called Joint: `mibounds.GaussianMixture` is a q(y|x), `JointGaussianMixture` a p(x, y).
 """
 
 from __future__ import annotations
 
-from mibounds.tasks.discretes import DiscreteTable, LabelledUniform
-from mibounds.tasks.gaussians import CorrelatedGaussian, Gaussian
-from mibounds.tasks.interfaces import Task
+from mibounds.tasks.base import Task
+from mibounds.tasks.gaussians import CorrelatedGaussian, JointGaussian
+from mibounds.tasks.labels import DiscreteTable, LabelledUniform
 from mibounds.tasks.maps import Asinh, Mixing, NormalCDF, SignedPower, Spiral, SwissRoll
-from mibounds.tasks.mixtures import GaussianMixture
-from mibounds.tasks.students import MultivariateStudentT, StudentT
+from mibounds.tasks.mixtures import JointGaussianMixture
+from mibounds.tasks.student_t import JointStudentT, MultivariateStudentT
 from mibounds.tasks.transforms import Transformed
 from mibounds.tasks.uniforms import UniformNoise
 
@@ -22,15 +23,15 @@ __all__ = [
     "Asinh",
     "CorrelatedGaussian",
     "DiscreteTable",
-    "Gaussian",
-    "GaussianMixture",
+    "JointGaussian",
+    "JointGaussianMixture",
+    "JointStudentT",
     "LabelledUniform",
     "Mixing",
     "MultivariateStudentT",
     "NormalCDF",
     "SignedPower",
     "Spiral",
-    "StudentT",
     "SwissRoll",
     "Task",
     "Transformed",
@@ -58,30 +59,33 @@ TASKS: dict[str, Task] = {
     "cubic-w-6": Transformed(_nats(20, 6.0), y_maps=(Mixing(20), _cube)),
     "cubic-w-8": Transformed(_nats(20, 8.0), y_maps=(Mixing(20), _cube)),
     "cubic-w-10": Transformed(_nats(20, 10.0), y_maps=(Mixing(20), _cube)),
-    # Other dimensions for x than for y, other tails, other supports
-    "gaussian-dense": Gaussian.dense(5, 3, correlation=0.5),
-    "gaussian-sparse": Gaussian.sparse(5, 3, correlation=0.8, pairs=2),
-    "student-1": StudentT(Gaussian.dense(3, 2, correlation=0.5), df=1.0),
-    "student-3": StudentT(Gaussian.sparse(5, 3, correlation=0.8, pairs=2), df=3.0),
-    "student-uncorrelated": StudentT(Gaussian.sparse(3, 2, correlation=0.0), df=1.0),
+    # x and y of different dimensions, other tails, other supports
+    "gaussian-dense": JointGaussian.dense(5, 3, correlation=0.5),
+    "gaussian-sparse": JointGaussian.sparse(5, 3, correlation=0.8, pairs=2),
+    "student-1": JointStudentT(JointGaussian.dense(3, 2, correlation=0.5), df=1.0),
+    "student-3": JointStudentT(JointGaussian.sparse(5, 3, correlation=0.8, pairs=2), df=3.0),
+    "student-uncorrelated": JointStudentT(JointGaussian.sparse(3, 2, correlation=0.0), df=1.0),
     "student-asinh": Transformed(
-        StudentT(Gaussian.sparse(5, 3, correlation=0.8, pairs=2), df=1.0), (Asinh(),), (Asinh(),)
+        JointStudentT(JointGaussian.sparse(5, 3, correlation=0.8, pairs=2), df=1.0),
+        (Asinh(),),
+        (Asinh(),),
     ),
     "uniform-noise": UniformNoise(0.1),
     "uniform-noise-wide": UniformNoise(0.75),
     "half-cube": Transformed(_nats(1, 1.0), (SignedPower(1.5),), (SignedPower(1.5),)),
     "normal-cdf": Transformed(_nats(3, 1.0), (NormalCDF(),), (NormalCDF(),)),
     "spiral": Transformed(
-        Gaussian.sparse(3, 2, correlation=0.8, pairs=2), (Spiral(1.0),), (Spiral(0.5),)
+        JointGaussian.sparse(3, 2, correlation=0.8, pairs=2), (Spiral(1.0),), (Spiral(0.5),)
     ),
     "swiss-roll": Transformed(_nats(1, 1.0), (NormalCDF(), SwissRoll())),
     # Several modes
-    "mixture-cross": GaussianMixture.cross(correlation=0.9),
-    "mixture-balls": GaussianMixture.balls(
+    "mixture-cross": JointGaussianMixture.cross(correlation=0.9),
+    "mixture-balls": JointGaussianMixture.balls(
         1, ((2.0, 0.0), (0.0, 2.0), (-2.0, 0.0), (0.0, -2.0)), scale=0.5
     ),
     "galaxy": Transformed(
-        GaussianMixture.balls(2, ((2.0, 0.0, 1.0), (-2.0, 0.0, -1.0)), scale=0.7), (Spiral(0.5),)
+        JointGaussianMixture.balls(2, ((2.0, 0.0, 1.0), (-2.0, 0.0, -1.0)), scale=0.7),
+        (Spiral(0.5),),
     ),
     # Labels
     "table": DiscreteTable(

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Independent, MultivariateNormal, Normal
 
-from mibounds.tasks.interfaces import Task, constant, dot, expect, expect_count, freeze
+from mibounds.tasks.base import Task, constant, dot, expect, expect_count, freeze
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -56,11 +56,11 @@ class CorrelatedGaussian(Task):
             self.correlation,
             "give one nearer to 0, since at -1 or 1 the mutual information is infinite",
         )
-        self._set(x_dim=self.dim, y_dim=self.dim)
+        self.set_derived(x_dim=self.dim, y_dim=self.dim)
 
     @classmethod
     def from_mutual_information(cls, dim: int, mutual_information: float) -> CorrelatedGaussian:
-        """The task of d pairs that share that many nats in all, with rho > 0."""
+        """The task whose d pairs share that many nats in total, with rho > 0."""
         expect_count("dim", dim)
         expect(
             0 <= mutual_information < math.inf,
@@ -76,7 +76,7 @@ class CorrelatedGaussian(Task):
 
     @property
     def club(self) -> float:
-        """CLUB with the exact conditional, in nats; at high I it lies far above it.
+        """CLUB with the exact conditional, in nats: far above I where I is large.
 
         d rho^2 / (1 - rho^2) = d (exp(2 I / d) - 1)
         """
@@ -93,7 +93,7 @@ class CorrelatedGaussian(Task):
         quadratic = rho * dot(x, y) - rho**2 / 2 * (dot(x, x) + dot(y, y))
         return self.mutual_information + quadratic / (1 - rho**2)
 
-    def _draw(
+    def draw(
         self, n: int, generator: torch.Generator | None, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor]:
         x, noise = torch.randn(2, n, self.dim, generator=generator, dtype=dtype)
@@ -101,7 +101,7 @@ class CorrelatedGaussian(Task):
 
 
 @dataclass(frozen=True)
-class Gaussian(Task):
+class JointGaussian(Task):
     """A centred Gaussian of any covariance; x is its first x_dim coordinates, y the rest.
 
     The formulas are those of the module.
@@ -114,7 +114,7 @@ class Gaussian(Task):
         covariance: symmetric positive definite, of shape (x_dim + y_dim, x_dim + y_dim).
 
     Example:
-        >>> task = Gaussian.dense(x_dim=3, y_dim=2, correlation=0.5)
+        >>> task = JointGaussian.dense(x_dim=3, y_dim=2, correlation=0.5)
         >>> task.y_dim, round(task.mutual_information, 4)
         (2, 0.3466)
     """
@@ -124,7 +124,7 @@ class Gaussian(Task):
 
     def __post_init__(self) -> None:
         expect_count("x_dim", self.x_dim)
-        self._set(covariance=freeze("covariance", self.covariance, 2))
+        self.set_derived(covariance=freeze("covariance", self.covariance, 2))
         s = np.array(self.covariance)
         expect_covariance(s)
         expect(
@@ -133,18 +133,18 @@ class Gaussian(Task):
             f"x_dim {self.x_dim} of {len(s)} coordinates",
             "give a smaller x_dim or a larger covariance",
         )
-        self._set(y_dim=len(s) - self.x_dim)
+        self.set_derived(y_dim=len(s) - self.x_dim)
 
     @classmethod
-    def dense(cls, x_dim: int, y_dim: int, correlation: float) -> Gaussian:
-        """Every two coordinates have the same correlation: information spread over all of them."""
+    def dense(cls, x_dim: int, y_dim: int, correlation: float) -> JointGaussian:
+        """The same correlation between any two coordinates: all of them share information."""
         s = np.full((x_dim + y_dim, x_dim + y_dim), correlation)
         np.fill_diagonal(s, 1.0)
         return cls(x_dim, freeze("covariance", s, 2))
 
     @classmethod
-    def sparse(cls, x_dim: int, y_dim: int, correlation: float, pairs: int = 1) -> Gaussian:
-        """Only the first pairs (x_k, y_k) are correlated: the other coordinates are distractors."""
+    def sparse(cls, x_dim: int, y_dim: int, correlation: float, pairs: int = 1) -> JointGaussian:
+        """Only the first pairs (x_k, y_k) are correlated; the other coordinates distract."""
         expect(
             0 <= pairs <= min(x_dim, y_dim),
             f"pairs to lie between 0 and {min(x_dim, y_dim)}, the smaller dimension",
@@ -157,7 +157,7 @@ class Gaussian(Task):
         return cls(x_dim, freeze("covariance", s, 2))
 
     @classmethod
-    def random(cls, x_dim: int, y_dim: int, seed: int = 0) -> Gaussian:
+    def random(cls, x_dim: int, y_dim: int, seed: int = 0) -> JointGaussian:
         """Unit variances and random correlations, those of 2 d random points in d dimensions."""
         dim = x_dim + y_dim
         z = np.random.default_rng(seed).standard_normal((dim, 2 * dim))
@@ -190,7 +190,7 @@ class Gaussian(Task):
     def squared_norms(
         self, x: Float[Tensor, "*#batch x_dim"], y: Float[Tensor, "*#batch y_dim"]
     ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "..."], Float[Tensor, "..."]]:
-        """Squared Mahalanobis norms of (x, y), of x and of y, each in its own law."""
+        """Squared Mahalanobis norms of (x, y), of x and of y, each under its own distribution."""
         m = self.x_dim
         p, p_x, p_y = (constant(a, x) for a in self._precisions)
         of_pair = dot(x @ p[:m, :m], x) + dot(y @ p[m:, m:], y) + 2 * dot(x @ p[:m, m:], y)
@@ -211,7 +211,7 @@ class Gaussian(Task):
     def _factor(self) -> np.ndarray:
         return np.linalg.cholesky(np.array(self.covariance))
 
-    def _draw(
+    def draw(
         self, n: int, generator: torch.Generator | None, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor]:
         z = torch.randn(n, self.x_dim + self.y_dim, generator=generator, dtype=dtype)
@@ -220,7 +220,7 @@ class Gaussian(Task):
 
 
 def expect_covariance(s: np.ndarray) -> None:
-    """Checks a matrix for symmetry and a Cholesky factor."""
+    """Check that a matrix is symmetric and has a Cholesky factor."""
     square = s.ndim == 2 and s.shape[0] == s.shape[1]
     expect(
         square and np.allclose(s, s.T),

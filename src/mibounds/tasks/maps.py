@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.transforms import Transform
 
-from mibounds.tasks.interfaces import constant, expect, expect_count
+from mibounds.tasks.base import constant, expect, expect_count
 
 
 class Map(Transform):
@@ -114,7 +114,7 @@ class NormalCDF(Map):
 
     @staticmethod
     def _inside(u: Tensor) -> Tensor:
-        """Keeps off 0 and 1, where rounding may put u and the inverse is infinite."""
+        """Keep u off 0 and 1, where rounding may put it and the inverse is infinite."""
         return u.clamp(torch.finfo(u.dtype).tiny, 1 - torch.finfo(u.dtype).eps)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
@@ -189,9 +189,9 @@ class Mixing(Map):
 
 @dataclass(unsafe_hash=True)
 class Spiral(Map):
-    """Turns the first two coordinates by an angle in proportion to the squared norm, v |x|^2.
+    """Turn the first two coordinates by an angle in proportion to the squared norm, v |x|^2.
 
-    Norms stay, and so do volumes: the determinant is 1.
+    Norms and volumes stay: the determinant is 1.
 
     Reference: Czyz et al. 2023 (Beyond Normal), the "spiral" diffeomorphism.
 
@@ -234,12 +234,12 @@ class Spiral(Map):
 
 @dataclass(unsafe_hash=True)
 class SwissRoll(Map):
-    """Rolls the unit interval up in the plane.
+    """Roll up the unit interval in the plane.
 
         u -> t (cos t, sin t) / 21,    t = 3/2 pi (1 + 2 u)
 
-    Injective, not onto: the inverse reads u off the radius and holds on the image alone, and the
-    log-determinant is 1/2 log det J'J, so a density comes out per unit of length along the roll.
+    Injective but not onto: the inverse reads u off the radius and is valid on the image only. The
+    log-determinant is 1/2 log det J'J, which gives densities per unit of length along the roll.
 
     Reference: Czyz et al. 2023 (Beyond Normal), the "Swiss roll" embedding.
 

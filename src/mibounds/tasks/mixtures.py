@@ -12,28 +12,28 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical, MixtureSameFamily, MultivariateNormal
 
+from mibounds.tasks.base import Task, constant, expect, expect_count, freeze
 from mibounds.tasks.gaussians import expect_covariance
-from mibounds.tasks.interfaces import Task, constant, expect, expect_count, freeze
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-DRAWS = 2**20  # of the Monte Carlo value, in chunks that keep its memory small
+DRAWS = 2**20  # of the Monte Carlo value, in chunks that need little memory
 CHUNK = 2**16
-GRID = 4096  # points an axis beyond which quadrature gives way to Monte Carlo
+GRID = 4096  # points per axis; a finer grid gives way to Monte Carlo
 
 
 @dataclass(frozen=True)
-class GaussianMixture(Task):
+class JointGaussianMixture(Task):
     """A mixture of Gaussians over (x, y); x is the first x_dim coordinates, y the rest.
 
         p(x, y) = sum_k w_k N((x, y); mu_k, S_k)
         p(y | x) = sum_k w_k(x) N_k(y | x),    w_k(x) = w_k N_k(x) / sum_l w_l N_l(x)
 
     The mutual information has no closed form. In 1 + 1 dimensions it is integrated by the trapezoid
-    rule, which converges geometrically for smooth integrands that vanish at both ends; elsewhere it
-    is the mean of the exact pointwise log-ratio over 2^20 draws. Either is computed once an
-    instance, when first asked for.
+    rule, which converges geometrically for smooth integrands that vanish at both ends; otherwise it
+    is the mean of the exact pointwise log-ratio over 2^20 draws. An instance computes it once, on
+    first use.
 
     Reference: Czyz et al. 2023 (The Mixtures and the Neural Critics) for tasks of this family.
 
@@ -44,7 +44,7 @@ class GaussianMixture(Task):
         covariances: S_k, of shape (components, x_dim + y_dim, x_dim + y_dim).
 
     Example:
-        >>> task = GaussianMixture.cross(correlation=0.9)
+        >>> task = JointGaussianMixture.cross(correlation=0.9)
         >>> round(task.mutual_information, 4), task.mutual_information_error < 1e-6
         (0.4084, True)
     """
@@ -56,7 +56,7 @@ class GaussianMixture(Task):
 
     def __post_init__(self) -> None:
         expect_count("x_dim", self.x_dim)
-        self._set(
+        self.set_derived(
             weights=freeze("weights", self.weights, 1),
             means=freeze("means", self.means, 2),
             covariances=freeze("covariances", self.covariances, 3),
@@ -83,13 +83,13 @@ class GaussianMixture(Task):
         )
         for covariance in covariances:
             expect_covariance(covariance)
-        self._set(y_dim=dim - self.x_dim)
+        self.set_derived(y_dim=dim - self.x_dim)
 
     @classmethod
     def balls(
         cls, x_dim: int, means: tuple[tuple[float, ...], ...], scale: float
-    ) -> GaussianMixture:
-        """Round components of one size and equal weight at the given places."""
+    ) -> JointGaussianMixture:
+        """Round components of equal size and weight, at the given means."""
         expect(
             0 < scale < math.inf,
             "scale to be positive and finite",
@@ -102,8 +102,8 @@ class GaussianMixture(Task):
         return cls(x_dim, (1 / k,) * k, means, freeze("covariances", round_, 3))
 
     @classmethod
-    def cross(cls, correlation: float) -> GaussianMixture:
-        """The shape of an X: standard normal marginals without correlation, and yet dependent."""
+    def cross(cls, correlation: float) -> JointGaussianMixture:
+        """The shape of an X: standard normal marginals, uncorrelated and still dependent."""
         r = correlation
         return cls(
             1, (0.5, 0.5), ((0.0, 0.0), (0.0, 0.0)), (((1.0, r), (r, 1.0)), ((1.0, -r), (-r, 1.0)))
@@ -168,7 +168,7 @@ class GaussianMixture(Task):
             return self._monte_carlo() if grid is None else self._quadrature(*grid)
 
     def _axes(self) -> tuple[Tensor, Tensor] | None:
-        """A grid that reaches 9 deviations out in steps of 1/6 of the narrowest; None if huge."""
+        """A grid over 9 standard deviations, in steps of 1/6 of the smallest; None if huge."""
         _, means, covariances = self._parameters
         reach = 9 * np.sqrt(covariances.diagonal(axis1=1, axis2=2))
         low, high = (means - reach).min(0), (means + reach).max(0)
@@ -204,7 +204,7 @@ class GaussianMixture(Task):
         )
         return values.mean().item(), values.std().item() / math.sqrt(DRAWS)
 
-    def _draw(
+    def draw(
         self, n: int, generator: torch.Generator | None, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor]:
         weights, means, covariances = self._parameters

@@ -1,8 +1,8 @@
-"""Known tasks seen through maps of x and of y.
+"""Known tasks after maps of x and of y.
 
 Mutual information is invariant under injective maps of each variable (Kraskov et al. 2004,
-appendix), so a known task gives as many harder ones as there are maps: heavier or lighter tails,
-skewed scales, curved supports. With y' = f(y) and x' = g(x),
+appendix), so every map turns a known task into a harder one: heavier or lighter tails, skewed
+scales, curved supports. With y' = f(y) and x' = g(x),
 
     p(y' | x') = p(y | x) / |det df/dy|,    log_ratio(x', y') = log_ratio(x, y).
 """
@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.distributions import Distribution, TransformedDistribution
 from torch.distributions.transforms import Transform
 
-from mibounds.tasks.interfaces import Task, expect
+from mibounds.tasks.base import Task, expect
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Shaped
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Transformed(Task):
-    """A known task seen through injective maps: the same information in a harder shape.
+    """A known task after injective maps: the same information in a harder shape.
 
     The formulas are those of the module.
 
     Reference: Kraskov et al. 2004, appendix; Cheng et al. 2020 (CLUB), section 4.1, for the cubic.
 
     Args:
-        task: what is mapped.
-        x_maps: Transforms of x, applied from left to right; () leaves x alone.
+        task: the known one.
+        x_maps: Transforms of x, applied from left to right; () leaves x as it is.
         y_maps: the same for y, which must not be a label.
 
     Example:
@@ -67,14 +67,14 @@ class Transformed(Task):
             self.task.classes is None or not self.y_maps,
             "no y_maps where y is a label",
             repr(self.y_maps),
-            "map x alone, or relabel the task itself",
+            "map only x, or relabel the task itself",
         )
         x_shape, y_shape = torch.Size((self.task.x_dim,)), torch.Size((self.task.y_dim,))
         for f in self.x_maps:
             x_shape = f.forward_shape(x_shape)
         for f in self.y_maps:
             y_shape = f.forward_shape(y_shape)
-        self._set(x_dim=x_shape[0], y_dim=y_shape[0], classes=self.task.classes)
+        self.set_derived(x_dim=x_shape[0], y_dim=y_shape[0], classes=self.task.classes)
 
     @property
     def mutual_information(self) -> float:
@@ -93,10 +93,10 @@ class Transformed(Task):
     ) -> Float[Tensor, "..."]:
         return self.task.log_ratio(_undo(self.x_maps, x), _undo(self.y_maps, y))
 
-    def _draw(
+    def draw(
         self, n: int, generator: torch.Generator | None, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor]:
-        x, y = self.task._draw(n, generator, dtype)
+        x, y = self.task.draw(n, generator, dtype)
         return _apply(self.x_maps, x), _apply(self.y_maps, y)
 
 

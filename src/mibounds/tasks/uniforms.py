@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Independent, Uniform
 
-from mibounds.tasks.interfaces import Task, expect, expect_count
+from mibounds.tasks.base import Task, expect, expect_count
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -47,7 +47,7 @@ class UniformNoise(Task):
             "give 0.1, for example, since finer noise drowns in the rounding of float32",
         )
         expect_count("dim", self.dim)
-        self._set(x_dim=self.dim, y_dim=self.dim)
+        self.set_derived(x_dim=self.dim, y_dim=self.dim)
 
     @property
     def mutual_information(self) -> float:
@@ -66,10 +66,10 @@ class UniformNoise(Task):
         possible = (y - x).abs() < self.epsilon
         return torch.where(possible, -length.clamp(min=0).log(), -math.inf).sum(-1)
 
-    def _draw(
+    def draw(
         self, n: int, generator: torch.Generator | None, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor]:
         x, u = torch.rand(2, n, self.dim, generator=generator, dtype=dtype)
-        # Two roundings short of the edge, lest a y be rounded out of the support of its own x
+        # Two rounding errors short of the edge, or a y might fall outside the support of its own x
         width = self.epsilon - 2 * torch.finfo(dtype).eps * (1 + self.epsilon)
         return x, x + width * (2 * u - 1)

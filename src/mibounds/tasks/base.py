@@ -1,12 +1,11 @@
-"""What a task is: pairs (x, y) to sample, and everything that is known about their joint law.
+"""What a task is: pairs (x, y) to sample, and everything known about their joint distribution.
 
-The mutual information is the mean of the pointwise log-ratio over the joint law,
+The mutual information is the mean of the pointwise log-ratio over the joint distribution,
 
     I(X; Y) = E log p(x, y) / (p(x) p(y)) = E log p(y | x) / p(y),
 
-so a task whose densities are known offers three truths to hold an estimator against: the number
-itself, the exact conditional p(y | x) and the exact critic log p(x, y) / (p(x) p(y)). Logarithms
-are natural, so information is in nats.
+so a task with known densities offers three truths to check an estimator against: the number itself,
+the exact conditional p(y | x) and the exact critic log p(x, y) / (p(x) p(y)).
 """
 
 from __future__ import annotations
@@ -31,14 +30,15 @@ if TYPE_CHECKING:
 class Task(ABC):
     """A joint distribution of (x, y) whose mutual information is known.
 
-    A task is a description: its fields are numbers and tuples, so that making, comparing, hashing
-    and printing one costs nothing, and tensors appear only when they are asked for, in the dtype
-    and on the device of the caller.
+    A task is a description, a frozen dataclass of numbers and tuples: it costs nothing to make,
+    compare, hash and print. Tensors are made on request, in the dtype and on the device of the
+    caller. A subclass gives `draw`, `mutual_information` and `log_ratio`, `conditional` where it is
+    known, and sets x_dim, y_dim and classes with `set_derived`.
 
     Attributes:
         x_dim: columns of x.
         y_dim: real columns of y; 0 where y is a label, which has none.
-        classes: number of values of y where y is a label, else None.
+        classes: number of labels where y is a label, else None.
     """
 
     x_dim: int = field(init=False, repr=False)
@@ -51,7 +51,7 @@ class Task(ABC):
         seed: Seed = None,
         dtype: torch.dtype | None = None,
     ) -> tuple[Float[Tensor, "n x_dim"], Shaped[Tensor, "n ..."]]:
-        """Draws n independent pairs.
+        """Draw n independent pairs.
 
         Args:
             n: number of pairs.
@@ -66,13 +66,22 @@ class Task(ABC):
         generator = make_generator(seed)
         device = torch.get_default_device() if generator is None else generator.device
         with torch.no_grad(), torch.device(device):
-            return self._draw(n, generator, dtype or torch.get_default_dtype())
+            return self.draw(n, generator, dtype or torch.get_default_dtype())
 
     @abstractmethod
-    def _draw(
+    def draw(
         self, n: int, generator: torch.Generator | None, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor]:
-        """Draws as `sample` does; new tensors lie on the generator's device without being told."""
+        """Draw n pairs for `sample`, which has checked n and set the device of new tensors.
+
+        Args:
+            n: number of pairs.
+            generator: source of randomness; torch's global one if None.
+            dtype: of the real columns.
+
+        Returns:
+            x and y as `sample` returns them.
+        """
 
     @property
     @abstractmethod
@@ -94,7 +103,7 @@ class Task(ABC):
             A distribution of batch shape (n,) and event shape (y_dim,), or () where y is a label.
         """
         raise NotImplementedError(
-            f"{type(self).__name__} does not know its p(y | x); use log_ratio, the exact critic"
+            f"{type(self).__name__} does not know its p(y | x); use log_ratio, the exact critic."
         )
 
     @abstractmethod
@@ -114,20 +123,24 @@ class Task(ABC):
             Nats, of the broadcast leading shape.
         """
 
-    def _set(self, **values: Any) -> None:
-        """Sets derived fields, which a frozen dataclass can only do past its own guard."""
+    def set_derived(self, **values: Any) -> None:
+        """Set fields that follow from others, in ``__post_init__``; a frozen dataclass forbids it.
+
+        Args:
+            values: by the name of the field.
+        """
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
 
 def expect(condition: bool, expected: str, got: object, advice: str) -> None:
-    """Raises the ValueError that every check of this package raises, unless the condition holds."""
+    """Raise the ValueError of every check of this room, unless the condition holds."""
     if not condition:
-        raise ValueError(f"Expected {expected} but got {got}; {advice}")
+        raise ValueError(f"Expected {expected} but got {got}; {advice}.")
 
 
 def expect_count(name: str, value: object) -> None:
-    """Checks that the value is an integer of at least 1."""
+    """Check that a value is an integer of at least 1."""
     expect(
         isinstance(value, numbers.Integral) and int(value) >= 1,
         f"{name} to be an integer of at least 1",
@@ -137,7 +150,7 @@ def expect_count(name: str, value: object) -> None:
 
 
 def freeze(name: str, values: Any, axes: int) -> tuple[Any, ...]:
-    """Turns an array-like of finite numbers into nested tuples, which can be hashed."""
+    """Turn an array-like of finite numbers into nested tuples, which can be hashed."""
     try:
         array = np.array(values, dtype=np.float64)
     except (TypeError, ValueError):
@@ -156,12 +169,12 @@ def freeze(name: str, values: Any, axes: int) -> tuple[Any, ...]:
 
 
 def constant(values: Any, like: Tensor) -> Tensor:
-    """A constant of the task in the dtype and on the device of a tensor of the caller."""
+    """A constant of the task, in the dtype and on the device of the caller's tensor."""
     return torch.as_tensor(np.asarray(values), dtype=like.dtype, device=like.device)
 
 
 def dot(
     x: Float[Tensor, "*#batch dim"], y: Float[Tensor, "*#batch dim"]
 ) -> Float[Tensor, "*batch"]:
-    """Inner products over the last axis; einsum spares all pairs their (n, n, dim) tensor."""
+    """Inner products over the last axis; einsum makes no (n, n, dim) tensor of all pairs."""
     return torch.einsum("...i,...i->...", x, y)

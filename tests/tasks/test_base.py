@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from mibounds.tasks import CorrelatedGaussian, Task
-from mibounds.tasks.interfaces import dot, freeze
+from mibounds.tasks.base import dot, freeze
 
 
 @pytest.mark.parametrize("n", [0, -1, 2.0, "3"])
@@ -39,7 +39,7 @@ def test_conditional_is_optional():
         def log_ratio(self, x, y):
             return x[..., 0]
 
-        def _draw(self, n, generator, dtype):
+        def draw(self, n, generator, dtype):
             return torch.zeros(n, 1), torch.zeros(n, 1)
 
     with pytest.raises(NotImplementedError, match=r"Critic does not know its .*; use log_ratio"):

@@ -1,8 +1,7 @@
-"""Tasks whose y is a label: a table of probabilities, and a label with a real x.
+"""Tasks whose y is a label: a table of probabilities, and a label around which x lies.
 
-Impossible pairs keep a probability of exactly zero. The conditionals are therefore built from
-logits of -inf, since torch's `Categorical(probs=...)` would clamp a zero to the rounding unit in
-`log_prob`.
+An impossible pair has a probability of exactly zero. So the conditionals are built from logits of
+-inf: torch's `Categorical(probs=...)` clamps a zero to the rounding unit in `log_prob`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical
 
-from mibounds.tasks.interfaces import Task, constant, expect, expect_count, freeze
+from mibounds.tasks.base import Task, constant, expect, expect_count, freeze
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -29,8 +28,8 @@ class DiscreteTable(Task):
 
         I(X; Y) = sum_ij p_ij log p_ij / (p_i. p_.j),    0 log 0 = 0
 
-    x comes as one-hot floats, so that a network can take it, and y as labels. Where a row has no
-    mass the conditional is arbitrary, and uniform here.
+    x is one-hot and floating point, for networks, and y a label. Where a row has no mass the
+    conditional is arbitrary; here it is uniform.
 
     Reference: Cover and Thomas 2006, equation 2.28.
 
@@ -45,7 +44,7 @@ class DiscreteTable(Task):
     probabilities: tuple[tuple[float, ...], ...]
 
     def __post_init__(self) -> None:
-        self._set(probabilities=freeze("probabilities", self.probabilities, 2))
+        self.set_derived(probabilities=freeze("probabilities", self.probabilities, 2))
         table = np.array(self.probabilities)
         expect(
             bool((table >= 0).all()),
@@ -59,7 +58,7 @@ class DiscreteTable(Task):
             f"a sum of {table.sum():g}",
             "divide the table by its sum",
         )
-        self._set(x_dim=table.shape[0], y_dim=0, classes=table.shape[1])
+        self.set_derived(x_dim=table.shape[0], y_dim=0, classes=table.shape[1])
 
     @property
     def mutual_information(self) -> float:
@@ -90,7 +89,7 @@ class DiscreteTable(Task):
     def _logits(self) -> np.ndarray:
         return np.where(self._table.sum(1, keepdims=True) > 0, _log(self._table), 0.0)
 
-    def _draw(
+    def draw(
         self, n: int, generator: torch.Generator | None, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor]:
         p = torch.tensor(self._table.ravel())
@@ -105,9 +104,9 @@ class LabelledUniform(Task):
 
         I(X; Y) = log m - (m - 1) / m log 2
 
-    since x leaves one or two labels possible, two with probability (m - 1) / m.
+    since each x has one or two possible labels, two with probability (m - 1) / m.
 
-    Reference: Gao et al. 2017, experiment II, with the names of x and y exchanged.
+    Reference: Gao et al. 2017, experiment II, with x and y exchanged.
 
     Args:
         classes: m, the number of labels.
@@ -121,7 +120,7 @@ class LabelledUniform(Task):
 
     def __post_init__(self) -> None:
         expect_count("classes", self.classes)
-        self._set(x_dim=1, y_dim=0)
+        self.set_derived(x_dim=1, y_dim=0)
 
     @property
     def mutual_information(self) -> float:
@@ -140,7 +139,7 @@ class LabelledUniform(Task):
         log_ratio = math.log(self.classes) - choices.log()
         return torch.where(_possible(x, y[..., None])[..., 0], log_ratio, -math.inf)
 
-    def _draw(
+    def draw(
         self, n: int, generator: torch.Generator | None, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor]:
         y = torch.randint(self.classes, (n,), generator=generator)
@@ -148,11 +147,11 @@ class LabelledUniform(Task):
 
 
 def _possible(x: Tensor, y: Tensor) -> Tensor:
-    """Whether x may come from label y; closed at both ends, where rounding may put it."""
+    """Whether x may come from label y; both ends count, since rounding may put x there."""
     return (y <= x) & (x <= y + 2)
 
 
 def _log(p: np.ndarray) -> np.ndarray:
-    """Logarithm with log 0 = -inf, silently."""
+    """Logarithm with log 0 = -inf and no warning."""
     with np.errstate(divide="ignore"):
         return np.log(p)

@@ -10,44 +10,44 @@ import torch
 from torch import Tensor
 from torch.distributions import Chi2, Distribution, constraints
 
-from mibounds.tasks.gaussians import Gaussian
-from mibounds.tasks.interfaces import Task, expect
+from mibounds.tasks.base import Task, expect
+from mibounds.tasks.gaussians import JointGaussian
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
 
 @dataclass(frozen=True)
-class StudentT(Task):
+class JointStudentT(Task):
     """A multivariate Student-t: a Gaussian divided by one shared random scale.
 
         I(X; Y) = I_Gaussian + f(nu) + f(nu + m + n) - f(nu + m) - f(nu + n)
         f(t) = log Gamma(t / 2) - t / 2 digamma(t / 2)
 
     with m = x_dim and n = y_dim. The correction is positive even where the dispersion is the
-    identity, because x and y share their scale: uncorrelated is not independent. p(y | x) is a
+    identity, because x and y share their scale: uncorrelated, but not independent. p(y | x) is a
     Student-t of nu + m degrees of freedom.
 
     Reference: Arellano-Valle et al. 2013; Czyz et al. 2023 (Beyond Normal); Ding 2016 for the
     conditional.
 
     Args:
-        gaussian: the Gaussian whose covariance is the dispersion matrix.
+        gaussian: the task whose covariance is the dispersion matrix.
         df: nu, the degrees of freedom; 1 is Cauchy, and large nu is the Gaussian itself.
 
     Example:
-        >>> task = StudentT(Gaussian.sparse(3, 2, correlation=0.0), df=1.0)
+        >>> task = JointStudentT(JointGaussian.sparse(3, 2, correlation=0.0), df=1.0)
         >>> task.gaussian.mutual_information, round(task.mutual_information, 4)
         (0.0, 0.5)
     """
 
-    gaussian: Gaussian
+    gaussian: JointGaussian
     df: float
 
     def __post_init__(self) -> None:
         expect(
-            isinstance(self.gaussian, Gaussian),
-            "gaussian to be a Gaussian task",
+            isinstance(self.gaussian, JointGaussian),
+            "gaussian to be a JointGaussian",
             repr(self.gaussian),
             "give one whose covariance is the dispersion matrix",
         )
@@ -55,9 +55,9 @@ class StudentT(Task):
             0 < self.df <= 1e8,
             "df to be positive and at most 1e8",
             self.df,
-            "for the limit of large df use the Gaussian itself",
+            "for the limit of large df use the JointGaussian itself",
         )
-        self._set(x_dim=self.gaussian.x_dim, y_dim=self.gaussian.y_dim)
+        self.set_derived(x_dim=self.gaussian.x_dim, y_dim=self.gaussian.y_dim)
 
     @property
     def mutual_information(self) -> float:
@@ -71,9 +71,8 @@ class StudentT(Task):
     def conditional(self, x: Float[Tensor, "*batch x_dim"]) -> MultivariateStudentT:
         loc, scale_tril = self.gaussian.regress(x)
         of_x = self.gaussian.squared_norms(x, torch.zeros_like(loc))[1]
-        spread = (
-            (self.df + of_x) / (self.df + self.x_dim)
-        ).sqrt()  # a far x tells of a large scale
+        # An x far from 0 makes a large shared scale likely.
+        spread = ((self.df + of_x) / (self.df + self.x_dim)).sqrt()
         return MultivariateStudentT(
             torch.full_like(of_x, self.df + self.x_dim), loc, spread[..., None, None] * scale_tril
         )
@@ -95,11 +94,11 @@ class StudentT(Task):
             - log_kernel(nu + n, of_y)
         )
 
-    def _draw(
+    def draw(
         self, n: int, generator: torch.Generator | None, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor]:
-        x, y = self.gaussian._draw(n, generator, dtype)
-        # Chi2.sample takes no generator; the function under it does
+        x, y = self.gaussian.draw(n, generator, dtype)
+        # Chi2.sample takes no generator; the function that it calls does
         half_df = torch.full((n, 1), self.df / 2, dtype=dtype)
         chi2 = 2 * torch._standard_gamma(half_df, generator)  # pyright: ignore[reportPrivateImportUsage]
         scale = (self.df / chi2).sqrt()

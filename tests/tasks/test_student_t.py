@@ -6,12 +6,12 @@ import torch
 from scipy.stats import multivariate_t
 from torch.distributions import StudentT as UnivariateStudentT
 
-from mibounds.tasks import Gaussian, MultivariateStudentT, StudentT
+from mibounds.tasks import JointGaussian, JointStudentT, MultivariateStudentT
 
 CASES = [
-    StudentT(Gaussian.dense(3, 2, 0.5), 1.0),
-    StudentT(Gaussian.sparse(2, 4, 0.8, pairs=2), 2.5),
-    StudentT(Gaussian.random(4, 2), 10.0),
+    JointStudentT(JointGaussian.dense(3, 2, 0.5), 1.0),
+    JointStudentT(JointGaussian.sparse(2, 4, 0.8, pairs=2), 2.5),
+    JointStudentT(JointGaussian.random(4, 2), 10.0),
 ]
 
 
@@ -34,15 +34,17 @@ def test_against_scipy(task):
 
 
 def test_uncorrelated_is_not_independent():
-    assert StudentT(Gaussian.sparse(3, 2, 0.0), 1.0).mutual_information == pytest.approx(0.5)
+    assert JointStudentT(JointGaussian.sparse(3, 2, 0.0), 1.0).mutual_information == pytest.approx(
+        0.5
+    )
     # two uncorrelated Cauchy variables: f(1) + f(3) - 2 f(2) with digammas written out
-    cauchy = StudentT(Gaussian.sparse(1, 1, 0.0), 1.0).mutual_information
+    cauchy = JointStudentT(JointGaussian.sparse(1, 1, 0.0), 1.0).mutual_information
     assert cauchy == pytest.approx(math.log(8 * math.pi) - 3, rel=1e-9)
 
 
 def test_many_degrees_of_freedom_are_gaussian():
-    gaussian = Gaussian.dense(3, 2, 0.5)
-    student = StudentT(gaussian, 1e6)
+    gaussian = JointGaussian.dense(3, 2, 0.5)
+    student = JointStudentT(gaussian, 1e6)
     assert student.mutual_information == pytest.approx(gaussian.mutual_information, abs=1e-5)
     x, y = gaussian.sample(100, 0, torch.float64)
     torch.testing.assert_close(
@@ -95,11 +97,11 @@ def test_distribution_expands_and_validates():
 def test_df_error(df):
     message = f"Expected df to be positive and at most 1e8 but got {df}; for the limit of large df"
     with pytest.raises(ValueError, match=message):
-        StudentT(Gaussian.dense(1, 1, 0.5), df)
+        JointStudentT(JointGaussian.dense(1, 1, 0.5), df)
 
 
 @pytest.mark.usefixtures("unchecked")
 def test_gaussian_error():
-    message = "Expected gaussian to be a Gaussian task but got 3; give one whose covariance"
+    message = "Expected gaussian to be a JointGaussian but got 3; give one whose covariance"
     with pytest.raises(ValueError, match=message):
-        StudentT(3, 1.0)
+        JointStudentT(3, 1.0)
