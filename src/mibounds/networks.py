@@ -21,7 +21,7 @@ Hidden = int | Sequence[int]
 class MLP(nn.Module):
     """A perceptron with ReLU units; without inputs, a vector of parameters.
 
-    The second case makes a conditional on nothing, that is a marginal, an ordinary conditional.
+    So a conditional on nothing, which is a marginal, is an ordinary conditional.
 
     Args:
         in_dim: inputs; 0 for a learnt constant.
@@ -58,7 +58,7 @@ class MLP(nn.Module):
         return last.bias
 
     def forward(self, x: Float[Tensor, "*n in_dim"]) -> Float[Tensor, "*n out_dim"]:
-        """Map each row of x; the result has the dtype of x, also under autocast."""
+        """Map each row of x; the result has the dtype of x, under autocast too."""
         if self.layers is None:
             return self.constant.expand(*x.shape[:-1], -1)
         return self.layers(x).to(x.dtype)
@@ -67,10 +67,10 @@ class MLP(nn.Module):
 class Standardizer(nn.Module):
     """Shift and scale each column to mean 0 and variance 1, from running statistics.
 
-    So the unit of measurement of x and y does not matter to the networks. The statistics average
-    all batches at first, and after ``1 / momentum`` of them follow slow changes of the data. They
-    are *replaced* on every observation, never altered in place, so that a graph built before still
-    goes backwards. A constant column is shifted but not scaled.
+    The units of x and y then do not matter to the networks. At first the statistics average all
+    batches; after ``1 / momentum`` of them they follow slow changes of the data. They are
+    *replaced* on every observation, never altered in place, so that a graph built earlier can still
+    go backwards. A constant column is shifted but not scaled.
 
     Args:
         dim: number of columns.
@@ -105,7 +105,7 @@ class Standardizer(nn.Module):
         return self.variance > 0
 
     def observe(self, x: Float[Tensor, "n dim"], batch: Batch | None = None) -> None:
-        """Take a batch into the statistics."""
+        """Update the statistics."""
         observe([(self, x)], batch)
 
     def forward(self, x: Float[Tensor, "*n dim"]) -> Float[Tensor, "*n dim"]:
@@ -115,7 +115,7 @@ class Standardizer(nn.Module):
 
 @torch.no_grad()
 def observe(sides: Sequence[tuple[Standardizer, Tensor]], batch: Batch | None = None) -> None:
-    """Take the sides of a batch into the statistics, all at once: few operations on a GPU.
+    """Update the statistics of several sides at once: few operations on a GPU.
 
     Args:
         sides: standardisers of one momentum, each with its samples.
@@ -137,7 +137,7 @@ def observe(sides: Sequence[tuple[Standardizer, Tensor]], batch: Batch | None = 
     delta = mean - old_mean
     weight = (batches + 1).reciprocal().clamp_min(owners[0].momentum)
     mean = torch.addcmul(old_mean, weight, delta)
-    # Between the batches there is a spread too, none if what went before has no weight.
+    # The spread between batches counts too, unless earlier ones have no weight.
     variance = torch.addcmul(variance, 1 - weight, delta.square())
     variance = torch.lerp(old_variance, variance, weight)
     both = mean + variance
@@ -153,8 +153,8 @@ def observe(sides: Sequence[tuple[Standardizer, Tensor]], batch: Batch | None = 
 def _joined_moments(sides: Sequence[Tensor], batch: Batch) -> tuple[Tensor, Tensor]:
     """Mean and variance of all columns over all processes, in one exchange.
 
-    Each process sends its first row and the moments of the distances to it, which lose nothing to a
-    large offset; the variance of a constant column is exactly 0.
+    Each process sends its first row and the moments of the distances to it, which keep their digits
+    at a large offset; the variance of a constant column is exactly 0.
     """
     first = torch.cat([x[0] for x in sides])
     moments = [torch.var_mean(x - x[0], 0, correction=0) for x in sides]

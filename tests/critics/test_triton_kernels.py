@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from mibounds.critics import compilers
+from mibounds.critics import concat
 
 PROGRAM = """
 import sys, torch
@@ -33,7 +33,7 @@ print("same")
 """
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="needs triton, which is for Linux alone")
+@pytest.mark.skipif(find_spec("triton") is None, reason="needs triton, which is only for Linux")
 def test_kernels_give_the_value_and_gradients_of_the_equation():
     device = "cuda" if torch.cuda.is_available() else "cpu"
     environment = {**os.environ, "TRITON_INTERPRET": "0" if device == "cuda" else "1"}
@@ -50,13 +50,13 @@ def test_kernels_give_the_value_and_gradients_of_the_equation():
 @pytest.mark.parametrize("installed", [True, False])
 def test_where_triton_cannot_build_torch_takes_over(installed, monkeypatch):
     module = SimpleNamespace(concat_scores=fail) if installed else None
-    monkeypatch.setattr(compilers, "find_spec", lambda _: "a spec" if installed else None)
+    monkeypatch.setattr(concat, "find_spec", lambda _: "a spec" if installed else None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setitem(sys.modules, "mibounds.critics.triton_kernels", module)
     monkeypatch.setattr(torch, "ones", lambda *size, device: torch.zeros(size))
     warned = pytest.warns(UserWarning, match="no compiler; install a C compiler")
     with warned if installed else nullcontext():
-        assert not compilers.triton_builds.__wrapped__()
+        assert not concat.triton_builds.__wrapped__()
 
 
 def fail(*_):

@@ -1,8 +1,8 @@
 """Conditionals q(y|x): modules whose forward(x) returns a torch Distribution with batch shape (n,).
 
-A *known* conditional needs none of these: any callable from x to such a Distribution will do. What
-stands here is fitted by maximum likelihood. All of them standardise x and y inside, from what they
-have observed, and give the Distribution in the units of y: the scale of the data does not matter.
+A *known* conditional needs none of these: any callable from x to such a Distribution will do. The
+ones here are fitted by maximum likelihood. They standardise x and y themselves, by what they have
+observed, and give the Distribution in the units of y: the scale of the data does not matter.
 
 With ``x_dim=0`` a conditional depends on nothing and is a model of the marginal of y.
 """
@@ -19,7 +19,7 @@ from mibounds.conditionals.gaussians import (
 )
 from mibounds.conditionals.labels import Bernoulli, Categorical
 from mibounds.conditionals.mixtures import GaussianMixture
-from mibounds.conditionals.students import StudentT
+from mibounds.conditionals.student_t import StudentT
 
 __all__ = [
     "AsPublishedGaussian",

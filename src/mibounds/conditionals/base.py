@@ -50,28 +50,46 @@ class Conditional(nn.Module, ABC):
     def observe(
         self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"], batch: Batch | None = None
     ) -> None:
-        """Take a batch into the statistics by which x and y are standardised."""
-        x, y = self._check_x(x), self.check_y(y)
+        """Update the statistics that standardise x and y."""
+        x, y = self.check_x(x), self.check_y(y)
         observe([(self.x_standard, x), (self.y_standard, y)], batch)
 
-    def _check_x(self, x: Tensor) -> Tensor:
+    def check_x(self, x: Shaped[Tensor, "n *x"]) -> Float[Tensor, "n x_dim"]:
+        """Bring x to shape (n, x_dim) and the dtype of the parameters."""
         return check_real("x", x, self.x_dim, self.x_standard.mean.dtype)
 
-    def outputs(self, x: Tensor) -> Tensor:
-        """What ``net`` gives for standardised x."""
-        return self.net(self.x_standard(self._check_x(x)))
+    def outputs(self, x: Shaped[Tensor, "n *x"]) -> Float[Tensor, "n out"]:
+        """The outputs of ``net`` at standardised x, which `forward` turns into parameters.
 
-    def loc(self, raw: Tensor) -> Tensor:
-        """A mean, from units in which y is standard."""
+        Args:
+            x: samples, as `forward` takes them.
+        """
+        return self.net(self.x_standard(self.check_x(x)))
+
+    def loc(self, loc: Float[Tensor, "*s y_dim"]) -> Float[Tensor, "*s y_dim"]:
+        """A location in the units of y.
+
+        Args:
+            loc: the location in standardised units.
+        """
         y = self.y_standard
-        return torch.addcmul(y.mean, raw, y.scale * y.varies)
+        return torch.addcmul(y.mean, loc, y.scale * y.varies)
 
-    def loc_and_scale(self, raw_loc: Tensor, raw: Tensor) -> tuple[Tensor, Tensor]:
-        """A mean and a standard deviation, from such units and a log-variance without limits."""
+    def loc_and_scale(
+        self, loc: Float[Tensor, "*s y_dim"], log_variance: Float[Tensor, "*s y_dim"]
+    ) -> tuple[Float[Tensor, "*s y_dim"], Float[Tensor, "*s y_dim"]]:
+        """A location and a scale in the units of y.
+
+        Args:
+            loc: the location in standardised units.
+            log_variance: twice the logarithm of the scale, in standardised units; any number, since
+                a tanh bounds it softly to ±15.
+        """
         mean, unit, varies = self.y_standard.mean, self.y_standard.scale, self.y_standard.varies
-        # A constant column keeps variance 1: it says nothing, and must not run to the limit.
-        half_log_variance = (raw / LOG_VARIANCE_LIMIT).tanh() * (0.5 * LOG_VARIANCE_LIMIT * varies)
-        return torch.addcmul(mean, raw_loc, unit * varies), unit * half_log_variance.exp()
+        # A constant column keeps variance 1: it tells nothing, and must not run to the limit.
+        bounded = (log_variance / LOG_VARIANCE_LIMIT).tanh()
+        half_log_variance = bounded * (0.5 * LOG_VARIANCE_LIMIT * varies)
+        return torch.addcmul(mean, loc, unit * varies), unit * half_log_variance.exp()
 
 
 def diagonal(loc: Float[Tensor, "*s d"], scale: Float[Tensor, "*s d"]) -> D.Independent:

@@ -1,10 +1,10 @@
-"""Densities in the scale of normal scores: what one column looks like alone no longer matters.
+"""Densities in the scale of normal scores, where the shape of a single column no longer matters.
 
-Mutual information does not change when a column is stretched by an increasing function, but a
-Gaussian model of it does. Here each column is first brought to a standard normal by its own
-distribution function, which is learnt from the batches that go by; a Gaussian then models how the
-columns hang together. The result is a proper density of y, for any estimator; where q(y|x) and r(y)
-both have it, as in the difference of entropies, what the stretching contributes cancels.
+Mutual information does not change when an increasing function stretches a column, but a Gaussian
+model of it does. Here each column first becomes a standard normal by its own distribution function,
+learnt from the batches; a Gaussian then models how the columns depend on each other. The result is
+a proper density of y, for any estimator. Where q(y|x) and r(y) both have it, as in the difference
+of entropies, the contribution of the stretching cancels.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Copula"]
 
-KNOTS, REACH = 33, 3.0  # scores from -3 to 3; beyond, the last slope goes on
-NARROWEST = 1e-6  # distance of knots, of all their range: a density stays finite on ties
+KNOTS, REACH = 33, 3.0  # scores from -3 to 3; the last slope continues beyond
+NARROWEST = 1e-6  # gap between knots, as part of their range: ties keep a finite density
 
 
 class NormalScores(nn.Module):
-    """Bring each column to a standard normal by an increasing, piecewise linear function.
+    """Make each column a standard normal by an increasing, piecewise linear function.
 
     Its knots are the quantiles of the column, by stochastic approximation: a batch moves each knot
-    by what part of it lies below, against the part that should. As in
-    `mibounds.networks.Standardizer`, all batches count alike at first, and after ``1 / momentum``
-    of them old ones fade; the knots are replaced, never altered in place.
+    by the part of it that lies below, against the part that should. As in
+    `mibounds.networks.Standardizer`, all batches count the same at first, and after
+    ``1 / momentum`` of them old ones fade; the knots are replaced, never altered in place.
 
     Args:
         dim: number of columns.
@@ -65,7 +65,7 @@ class NormalScores(nn.Module):
 
     @torch.no_grad()
     def observe(self, x: Float[Tensor, "n dim"], batch: Batch | None = None) -> None:
-        """Take a batch into the quantiles."""
+        """Update the quantiles."""
         if not x.shape[1]:
             return
         batch = batch or Batch(len(x))
@@ -90,14 +90,14 @@ class NormalScores(nn.Module):
 
 
 def count_below(x: Float[Tensor, "n dim"], knots: Float[Tensor, "k dim"]) -> Tensor:
-    """How many lie below each knot, those at it by half."""
+    """How many lie below each knot; those at it count half."""
     ordered = x.T.sort(-1).values
     left, right = (_search(ordered, knots.T, right) for right in (False, True))
     return (left + right).T.to(x.dtype) / 2
 
 
 def _search(ordered: Tensor, values: Tensor, right: bool = False) -> Tensor:
-    """torch.searchsorted, which wants memory in order; under vmap that takes as many of both."""
+    """torch.searchsorted, which needs contiguous memory; under vmap it needs both sides mapped."""
     if is_batchedtensor(ordered) != is_batchedtensor(values):
         ordered = ordered + torch.zeros_like(values[..., :1])
         values = values + torch.zeros_like(ordered[..., :1])
@@ -110,9 +110,9 @@ def interpolate(
     """The increasing function through the points (x, y) of each column, linear between them.
 
     Args:
-        at: where.
+        at: where to interpolate.
         x: increasing down each column.
-        y: likewise.
+        y: increasing down each column.
 
     Returns:
         The values, and the slope there.
@@ -134,7 +134,7 @@ class Copula(Conditional):
     """Gaussian in the scale of normal scores, for columns of any shape.
 
     A linear regression of the scores of y on those of x, a perceptron that bends its mean and
-    scales its noise, and a noise that is correlated in the same manner everywhere.
+    scales its noise, and a noise with the same correlations everywhere.
 
     Args:
         x_dim: columns of x.
@@ -152,18 +152,18 @@ class Copula(Conditional):
         self.scores = NormalScores(x_dim + y_dim)
         self.net = MLP(x_dim, hidden, 2 * y_dim)
         self.linear = MLP(x_dim, (), y_dim)
-        self.lower = nn.Parameter(torch.zeros(y_dim, y_dim))  # what counts is below its diagonal
+        self.lower = nn.Parameter(torch.zeros(y_dim, y_dim))  # counts below its diagonal
 
     def observe(
         self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"], batch: Batch | None = None
     ) -> None:
-        """Take a batch into the quantiles of x and y."""
-        self.scores.observe(torch.cat([self._check_x(x), self.check_y(y)], 1), batch)
+        """Update the quantiles of x and y."""
+        self.scores.observe(torch.cat([self.check_x(x), self.check_y(y)], 1), batch)
 
     def forward(self, x: Shaped[Tensor, "n *x"]) -> Distribution:
         knots = self.scores.knots.split([self.x_dim, self.y_dim], 1)
         known = self.scores.scores.split([self.x_dim, self.y_dim], 1)
-        scores, _ = interpolate(self._check_x(x), knots[0], known[0])
+        scores, _ = interpolate(self.check_x(x), knots[0], known[0])
         bend, log_variance = self.net(scores).chunk(2, -1)
         half = (log_variance / LOG_VARIANCE_LIMIT).tanh() * (0.5 * LOG_VARIANCE_LIMIT)
         base = diagonal(self.linear(scores) + bend, half.exp())
@@ -173,7 +173,7 @@ class Copula(Conditional):
 class _Stretched(Distribution):
     """The y whose scores u have u + L u from a base, L strictly lower triangular.
 
-    So each column is regressed on those before it, and the density needs no solving.
+    Each column is then regressed on those before it, and the density solves no system.
     """
 
     has_rsample = True

@@ -1,4 +1,4 @@
-"""A normalising flow as conditional."""
+"""A normalising flow as a conditional."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from torch import Tensor
 from torch import distributions as D
 from torch.distributions import Distribution
 
+from mibounds.conditionals.base import Conditional
 from mibounds.networks import Hidden, hidden_widths
 from mibounds.samples.checks import check_size
 
 if TYPE_CHECKING:
     from jaxtyping import Shaped
-from mibounds.conditionals.base import Conditional
 
 
 class Flow(Conditional):
@@ -25,7 +25,7 @@ class Flow(Conditional):
         x_dim: columns of x.
         y_dim: columns of y.
         hidden: hidden units of each transform's network.
-        transforms: how many transforms follow each other.
+        transforms: how many transforms, one after the other.
 
     Example:
         >>> import torch
@@ -51,7 +51,7 @@ class Flow(Conditional):
         )
 
     def forward(self, x: Shaped[Tensor, "n *x"]) -> Distribution:
-        x = self.x_standard(self._check_x(x))
+        x = self.x_standard(self.check_x(x))
         base = self.net(x) if self.x_dim else self.net().expand((len(x),))
         units = D.AffineTransform(self.y_standard.mean, self.y_standard.scale, event_dim=1)
         return D.TransformedDistribution(base, units, validate_args=False)

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch import distributions as D
 from torch.distributions import Distribution
 
+from mibounds.conditionals.base import Conditional, diagonal
 from mibounds.networks import MLP, Hidden
 from mibounds.samples.batches import Batch
 from mibounds.samples.checks import check_size
@@ -16,14 +17,13 @@ from mibounds.samples.precision import full_precision
 
 if TYPE_CHECKING:
     from jaxtyping import Shaped
-from mibounds.conditionals.base import Conditional, diagonal
 
 
 class Gaussian(Conditional):
     """Diagonal Gaussian, N(μ(x), diag σ²(x)); the default.
 
     The log-variance is bounded softly to ±15 around that of y itself, which leaves room for 7.5
-    nats a dimension. Reference: CLUB, supplement D.
+    nats per dimension. Reference: CLUB, supplement D.
 
     Args:
         x_dim: columns of x.
@@ -48,8 +48,8 @@ class Gaussian(Conditional):
 class UnitGaussian(Conditional):
     """Gaussian with unit variance *in the units of y*, N(μ(x), I).
 
-    The CLUB that comes of it is a squared distance, hence depends on the scale of y: an upper bound
-    for sure if the noise of y given x has variance 1 or more. Reference: CLUB, supplement B.
+    Its CLUB is a squared distance, so it depends on the scale of y: certainly an upper bound if the
+    noise of y given x has variance 1 or more. Reference: CLUB, supplement B.
 
     Args:
         x_dim: columns of x.
@@ -93,7 +93,7 @@ class FullGaussian(Conditional):
         row, column = torch.tril_indices(d, d, -1, device=x.device)
         tril = torch.diag_embed(torch.ones_like(loc))
         tril[:, row, column] = lower * self.y_standard.varies[row]
-        # Rows are scaled together, so that what lies below the diagonal is free of units too.
+        # Rows are scaled as a whole, so that the part below the diagonal has no unit either.
         loc, scale = self.loc_and_scale(loc, log_variance)
         return D.MultivariateNormal(loc, scale_tril=scale.unsqueeze(-1) * tril, validate_args=False)
 
@@ -151,11 +151,11 @@ class AsPublishedGaussian(Conditional):
         self.net_log_variance = MLP(x_dim, hidden, y_dim)
 
     def forward(self, x: Shaped[Tensor, "n *x"]) -> Distribution:
-        x = self._check_x(x)
+        x = self.check_x(x)
         scale = (0.5 * self.net_log_variance(x).tanh()).exp()
         return diagonal(self.net(x), scale)
 
     def observe(
         self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"], batch: Batch | None = None
     ) -> None:
-        """Nothing: the published model does not standardise."""
+        """Do nothing: the published model does not standardise."""

@@ -1,4 +1,4 @@
-"""Conditionals of labels, and of zeros and ones."""
+"""Conditionals for labels, and for zeros and ones."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from torch import Tensor
 from torch import distributions as D
 from torch.distributions import Distribution
 
+from mibounds.conditionals.base import Conditional
 from mibounds.networks import MLP, Hidden
 from mibounds.samples.batches import Batch
 from mibounds.samples.checks import check_real, check_size
 
 if TYPE_CHECKING:
     from jaxtyping import Shaped
-from mibounds.conditionals.base import Conditional
 
 
 class Categorical(Conditional):
@@ -59,8 +59,8 @@ class Categorical(Conditional):
     def observe(
         self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"], batch: Batch | None = None
     ) -> None:
-        """Take a batch of x into the statistics; labels have no scale."""
-        self.x_standard.observe(self._check_x(x), batch)
+        """Update the statistics of x; labels have no scale."""
+        self.x_standard.observe(self.check_x(x), batch)
 
 
 class Bernoulli(Conditional):
@@ -95,5 +95,5 @@ class Bernoulli(Conditional):
     def observe(
         self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"], batch: Batch | None = None
     ) -> None:
-        """Take a batch of x into the statistics; zeros and ones have no scale."""
-        self.x_standard.observe(self._check_x(x), batch)
+        """Update the statistics of x; zeros and ones have no scale."""
+        self.x_standard.observe(self.check_x(x), batch)

@@ -1,4 +1,4 @@
-"""A mixture of Gaussians as conditional."""
+"""A mixture of Gaussians as a conditional."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from torch import Tensor
 from torch import distributions as D
 from torch.distributions import Distribution
 
+from mibounds.conditionals.base import Conditional, diagonal
 from mibounds.networks import MLP, Hidden
 from mibounds.samples.checks import check_size
 
 if TYPE_CHECKING:
     from jaxtyping import Shaped
-from mibounds.conditionals.base import Conditional, diagonal
 
 
 class GaussianMixture(Conditional):
-    """Mixture of diagonal Gaussians, weights, means and variances all functions of x.
+    """Mixture of diagonal Gaussians; weights, means and variances are functions of x.
 
     Args:
         x_dim: columns of x.
@@ -36,7 +36,7 @@ class GaussianMixture(Conditional):
         super().__init__(x_dim, y_dim)
         self.net = MLP(x_dim, hidden, components * (1 + 2 * y_dim))
         self.components = components
-        with torch.no_grad():  # spread the means over the data, or all components stay the same
+        with torch.no_grad():  # spread the means over the data, or the components stay equal
             self.net.offset[components : components * (1 + y_dim)].normal_()
 
     def forward(self, x: Shaped[Tensor, "n *x"]) -> Distribution:

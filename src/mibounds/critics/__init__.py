@@ -2,7 +2,7 @@
 
 ``critic(x, y)`` scores given pairs, row by row; ``critic.pairs(x, y)`` scores every x against every
 y, [i, j] = f(x_i, y_j). Any callable of the first kind can stand in for a critic, such as a known
-log-ratio. All of these standardise x and y inside, from what they have observed.
+log-ratio. All of these standardise x and y themselves, by what they have observed.
 """
 
 from mibounds.critics.base import Critic

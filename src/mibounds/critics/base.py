@@ -1,4 +1,4 @@
-"""What every critic shares, and the scores of all pairs that any of them gives."""
+"""What every critic shares, and all pairs scored by any of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Critic(nn.Module, ABC):
-    """A learnable score of pairs: features of x and of y apart, then one score of two features.
+    """A learnable score of pairs: features of x, features of y, and one score for two of them.
 
     Args:
         x_dim: columns of x.
@@ -37,7 +37,7 @@ class Critic(nn.Module, ABC):
     def features(
         self, x: Float[Tensor, "n x_dim"], y: Float[Tensor, "m y_dim"]
     ) -> tuple[Float[Tensor, "n h"], Float[Tensor, "m h"]]:
-        """What the score needs of each x and of each y, computed once for each sample."""
+        """What the score needs of each x and of each y, computed once per sample."""
 
     @abstractmethod
     def score(self, a: Float[Tensor, "*#s h"], b: Float[Tensor, "*#s h"]) -> Float[Tensor, "..."]:
@@ -57,19 +57,19 @@ class Critic(nn.Module, ABC):
         return self.score(a[:, None], b[None])
 
     def width(self, a: Float[Tensor, "n h"]) -> int:
-        """Numbers that `score_all` needs for one score."""
+        """How many numbers `score_all` keeps per score."""
         return a.shape[1]
 
     def compile(self, *args: object, **kwargs: object) -> None:
-        """Fuse the scoring of all pairs into compiled code, where that pays; values stay the same.
+        """Compile the scoring of all pairs where that pays; values stay the same.
 
-        The critics whose pairs are a matrix product have nothing to gain.
+        A critic whose pairs are a matrix product gains nothing.
         """
 
     def observe(
         self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"], batch: Batch | None = None
     ) -> None:
-        """Take a batch into the statistics by which x and y are standardised."""
+        """Update the statistics that standardise x and y."""
         x, y = self._check(x, y)
         observe([(self.x_standard, x), (self.y_standard, y)], batch)
 
@@ -78,6 +78,7 @@ class Critic(nn.Module, ABC):
         return check_real("x", x, self.x_dim, dtype), check_real("y", y, self.y_dim, dtype)
 
     def standardise(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Check both sides and standardise them, ready for `features`."""
         x, y = self._check(x, y)
         return self.x_standard(x), self.y_standard(y)
 
@@ -88,7 +89,7 @@ def score_pairs(
     y: Shaped[Tensor, "n *y"],
     batch: Batch | None = None,
 ) -> Pairs:
-    """All pairs with any critic: by its features if it has them, else by repeating the samples.
+    """All pairs with any critic: by the features of a `Critic`, else by repeating the samples.
 
     Args:
         critic: scores given pairs.
@@ -126,7 +127,7 @@ def score_pairs(
             raise ValueError(
                 f"Expected the critic to give one score for each of {len(x)} pairs, "
                 f"shape ({len(x)},), but got {got}; "
-                "return a tensor with one number a row."
+                "return a tensor with one number per row."
             )
         return values.flatten()
 

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch._C._functorch import is_batchedtensor
 
-from mibounds.critics.compilers import triton_builds
+from mibounds.critics.base import Critic
 from mibounds.networks import MLP, Hidden, hidden_widths
 from mibounds.samples.checks import check_size
 
 if TYPE_CHECKING:
     from jaxtyping import Float
-from mibounds.critics.base import Critic
 
 
 class ConcatCritic(Critic):
     """A perceptron on x and y side by side; the default.
 
-    Its first layer is linear in (x, y), hence a sum of a part of x and a part of y, each computed
-    once a sample and not once a pair.
+    Its first layer is linear in (x, y): a part of x plus a part of y, each computed once per sample
+    rather than once per pair.
 
     Args:
         x_dim: columns of x.
@@ -57,7 +58,7 @@ class ConcatCritic(Critic):
         return self.head((a + b).relu()).squeeze(-1)
 
     def score_all(self, a: Float[Tensor, "n h"], b: Float[Tensor, "m h"]) -> Float[Tensor, "n m"]:
-        """As `score`, in fewer passes; compiled, the tensor of all hidden units never exists."""
+        """`score` of all pairs, in fewer passes; compiled, without the tensor of hidden units."""
         last = self._only_layer
         if last is None or is_batchedtensor(a) or is_batchedtensor(b):
             return super().score_all(a, b)
@@ -84,11 +85,11 @@ class ConcatCritic(Critic):
 
 
 class _ConcatScores(torch.autograd.Function):
-    """As `_concat_scores`, with the gradient written out.
+    """The same as `_concat_scores`, with the gradient written out.
 
     With g_ij the gradient of the scores and m_ijh = 1 where a hidden unit is on, A = Σ_j g_ij m_ijh
     and B = Σ_i g_ij m_ijh, the gradient of a is A w and that of b is B w. A hidden unit is
-    m (a + b), so that of w is Σ_i a_i A_i + Σ_j b_j B_j, without another look at all pairs.
+    m (a + b), so the gradient of w is Σ_i a_i A_i + Σ_j b_j B_j, in no further pass over pairs.
     """
 
     @staticmethod
@@ -125,9 +126,36 @@ def _concat_scores(
 
 @cache
 def _fused_concat(cuda: bool) -> Callable[..., Tensor]:
-    """As `_concat_scores`, without the tensor of all hidden units: by Triton or by the compiler."""
+    """`_concat_scores` without the tensor of all hidden units: by Triton or by the compiler."""
     if cuda and triton_builds():
         from mibounds.critics.triton_kernels import concat_scores
 
         return concat_scores
     return torch.compile(_concat_scores, dynamic=True)
+
+
+@cache
+def triton_builds() -> bool:
+    """Whether Triton is installed and builds a kernel for the GPU, which takes a C compiler.
+
+    Where it is installed and fails, a warning says why, and torch's own operations take over.
+
+    Example:
+        >>> isinstance(triton_builds(), bool)
+        True
+    """
+    if find_spec("triton") is None or not torch.cuda.is_available():
+        return False
+    try:
+        from mibounds.critics.triton_kernels import concat_scores
+
+        concat_scores(*(torch.ones(1, 1, device="cuda") for _ in range(2)),
+                      *(torch.ones(1, device="cuda") for _ in range(2)))  # fmt: skip
+    except Exception as error:
+        warnings.warn(
+            "Triton cannot build kernels here, so torch's own operations are used, which are "
+            f"slower: {error}; install a C compiler and the headers of Python, or ignore this.",
+            stacklevel=2,
+        )
+        return False
+    return True

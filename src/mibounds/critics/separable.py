@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from mibounds.critics.base import Critic
 from mibounds.networks import MLP, Hidden
 
 if TYPE_CHECKING:
     from jaxtyping import Float
-from mibounds.critics.base import Critic
 
 
 class SeparableCritic(Critic):
     """Inner product of an embedding of x and one of y, g(x) · h(y).
 
-    All pairs are one matrix product, so this is the cheap one for large batches.
+    All pairs are one matrix product: the cheapest critic for large batches.
 
     Args:
         x_dim: columns of x.
@@ -50,12 +50,12 @@ class SeparableCritic(Critic):
         return (a @ b.T).to(a.dtype)
 
     def width(self, a: Float[Tensor, "n h"]) -> int:
-        """Numbers that `score_all` needs for one score."""
+        """How many numbers `score_all` keeps per score."""
         return 1
 
 
 class BilinearCritic(Critic):
-    """Bilinear form xᵀ W y + b: no hidden units, the least to fit.
+    """Bilinear form xᵀ W y + b: no hidden units, and the least to fit.
 
     Args:
         x_dim: columns of x.

@@ -2,12 +2,12 @@
 
 With one hidden layer a score is s[i, j] = Σ_h w_h relu(a_ih + b_jh) + c.  The N² H hidden units are
 never written: the value takes a tile of pairs and walks over h; the gradients of a and w take a
-tile of (i, h) and walk over j, and that of b is the same with the two sides exchanged:
+tile of (i, h) and walk over j; the gradient of b swaps the two sides:
 
     ∂a_ih = w_h Σ_j g_ij [a_ih + b_jh > 0],   ∂w_h = Σ_ij g_ij relu(a_ih + b_jh).
 
-Sums are taken in the same order in every run. This file imports triton and is imported only where
-it is used.
+Sums are taken in the same order in every run. This module imports triton, so it is imported only
+where it is used.
 """
 
 # pyright: reportArgumentType=false, reportCallIssue=false

@@ -1,4 +1,4 @@
-"""Student's t as conditional, for heavy tails."""
+"""Student's t as a conditional, for heavy tails."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from torch import Tensor
 from torch import distributions as D
 from torch.distributions import Distribution
 
+from mibounds.conditionals.base import Conditional
 from mibounds.networks import MLP, Hidden
 
 if TYPE_CHECKING:
     from jaxtyping import Shaped
-from mibounds.conditionals.base import Conditional
 
 
 class StudentT(Conditional):
-    """Independent Student-t for each column, for heavy tails and outliers; more than 1 degree.
+    """Independent Student-t columns, for heavy tails and outliers; more than 1 degree of freedom.
 
     Args:
         x_dim: columns of x.
