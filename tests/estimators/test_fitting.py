@@ -3,6 +3,7 @@ import pytest
 import torch
 
 import mibounds as mb
+from mibounds.tasks import JointGaussian
 
 TASK = JointGaussian.dense(x_dim=3, y_dim=2, correlation=0.6)
 
