@@ -473,7 +473,7 @@ def test_a_huge_header(tmp_path):
 
 
 def test_rows_and_headers_longer_than_can_be_parsed(tmp_path, monkeypatch):
-    monkeypatch.setattr("mibounds.cli.arrow_formats.BLOCK", 1 << 10)
+    monkeypatch.setattr("mibounds.cli._arrow_formats.BLOCK", 1 << 10)
     with pytest.raises(ValueError, match="begins with a line of over"):
         read_table(write(tmp_path / "header.csv", "a," * 2000 + "\n1\n"))
     with pytest.raises(ValueError, match="has a row of over"):

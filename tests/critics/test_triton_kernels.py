@@ -14,7 +14,7 @@ from mibounds.critics import concat
 
 PROGRAM = """
 import sys, torch
-from mibounds.critics.triton_kernels import concat_scores
+from mibounds.critics._triton_kernels import concat_scores
 
 device = sys.argv[1]
 for n, m, h in ((70, 45, 37), (3, 130, 64), (64, 64, 1)):
@@ -52,7 +52,7 @@ def test_where_triton_cannot_build_torch_takes_over(installed, monkeypatch):
     module = SimpleNamespace(concat_scores=fail) if installed else None
     monkeypatch.setattr(concat, "find_spec", lambda _: "a spec" if installed else None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setitem(sys.modules, "mibounds.critics.triton_kernels", module)
+    monkeypatch.setitem(sys.modules, "mibounds.critics._triton_kernels", module)
     monkeypatch.setattr(torch, "ones", lambda *size, device: torch.zeros(size))
     warned = pytest.warns(UserWarning, match="no compiler; install a C compiler")
     with warned if installed else nullcontext():

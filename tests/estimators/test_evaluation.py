@@ -345,8 +345,8 @@ def test_drawn_negatives_are_never_the_own_and_come_from_all_rows():
 
 
 def test_the_sample_of_the_past_has_constant_size_and_is_uniform(monkeypatch):
-    monkeypatch.setattr("mibounds.estimators.accumulators.KEPT", 1024)
-    from mibounds.estimators.accumulators import SampledCLUB
+    monkeypatch.setattr("mibounds.estimators._accumulators.KEPT", 1024)
+    from mibounds.estimators._accumulators import SampledCLUB
 
     estimator = mb.CLUB(conditional=lambda x: torch.distributions.StudentT(5.0, x))
     x = torch.arange(20000.0)

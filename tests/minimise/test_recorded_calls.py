@@ -6,7 +6,7 @@ import pytest
 import torch
 from penalties import KINDS, N, make, parameters, same, samples
 
-from mibounds.minimise.recorded_calls import MOST
+from mibounds.minimise._recorded_calls import MOST
 
 
 @pytest.fixture
@@ -19,9 +19,9 @@ def gpu(monkeypatch):
         return step
 
     def switch(on):
-        monkeypatch.setattr("mibounds.minimise.recorded_calls._on_gpu", lambda x: on)
+        monkeypatch.setattr("mibounds.minimise._recorded_calls._on_gpu", lambda x: on)
 
-    monkeypatch.setattr("mibounds.minimise.recorded_calls.record_cuda_graph", record)
+    monkeypatch.setattr("mibounds.minimise._recorded_calls.record_cuda_graph", record)
     switch(True)
     return switch, recorded
 
@@ -89,7 +89,7 @@ def test_where_nothing_can_be_recorded(gpu, monkeypatch):
         attempts.append(1)
         return RuntimeError("waits")
 
-    monkeypatch.setattr("mibounds.minimise.recorded_calls.record_cuda_graph", refuse)
+    monkeypatch.setattr("mibounds.minimise._recorded_calls.record_cuda_graph", refuse)
     penalty, required = make(), make(graph=True)
     for seed in range(4):
         assert penalty(*samples(seed)).isfinite()

@@ -8,8 +8,8 @@ program          arguments in, exit code out
 estimation       mibounds estimate
 listings         mibounds tasks, mibounds methods
 tables           columns of files, by name
-detection        which format a file has
-formats          the base class of formats; arrow_formats and numpy_formats derive from it
+_detection       which format a file has
+formats          the base class of formats; _arrow_formats and _numpy_formats derive from it
 terminal         what is printed
 """
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mibounds.cli.detection import open_file
+from mibounds.cli._detection import open_file
 from mibounds.cli.formats import NUMBER, Column, File, quote, short
 
 __all__ = ["Column", "Table", "check_apart", "read_names", "read_table", "select"]

@@ -128,7 +128,7 @@ def _concat_scores(
 def _fused_concat(cuda: bool) -> Callable[..., Tensor]:
     """`_concat_scores` without the tensor of all hidden units: by Triton or by the compiler."""
     if cuda and triton_builds():
-        from mibounds.critics.triton_kernels import concat_scores
+        from mibounds.critics._triton_kernels import concat_scores
 
         return concat_scores
     return torch.compile(_concat_scores, dynamic=True)
@@ -147,7 +147,7 @@ def triton_builds() -> bool:
     if find_spec("triton") is None or not torch.cuda.is_available():
         return False
     try:
-        from mibounds.critics.triton_kernels import concat_scores
+        from mibounds.critics._triton_kernels import concat_scores
 
         concat_scores(*(torch.ones(1, 1, device="cuda") for _ in range(2)),
                       *(torch.ones(1, device="cuda") for _ in range(2)))  # fmt: skip

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from mibounds.estimators import BA, CLUB, VUB, CLUBSample, DoE, Estimator
-from mibounds.estimators.accumulators import Accumulator, Evaluation, choose_accumulator, computes
+from mibounds.estimators._accumulators import Accumulator, Evaluation, choose_accumulator, computes
 from mibounds.samples.seeds import Seed, make_generator
 from mibounds.samples.streams import Stream
 

@@ -3,5 +3,5 @@
 penalty         the bound as a term of a loss
 alternation     fit q, then evaluate the bound with q held fixed
 health          whether the value means anything
-recorded_calls  whole calls of the penalty as CUDA graphs
+_recorded_calls whole calls of the penalty as CUDA graphs
 """

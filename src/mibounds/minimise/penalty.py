@@ -29,9 +29,9 @@ from torch.optim import Optimizer
 from mibounds.conditionals import Bernoulli, Categorical
 from mibounds.estimators import Estimator
 from mibounds.measure.estimation import Estimate, estimate
+from mibounds.minimise._recorded_calls import RecordedCalls
 from mibounds.minimise.alternation import Alternation, OptimizerFactory
 from mibounds.minimise.health import DETACHED, PenaltyReport, check_health, check_side
-from mibounds.minimise.recorded_calls import RecordedCalls
 from mibounds.samples.checks import check_size, lay_out_samples
 from mibounds.samples.precision import full_precision
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from mibounds.cli.arrow_formats import CSV, TSV, Parquet
+from mibounds.cli._arrow_formats import CSV, TSV, Parquet
+from mibounds.cli._numpy_formats import NPY, NPZ
 from mibounds.cli.formats import File, quote, short
-from mibounds.cli.numpy_formats import NPY, NPZ
 
 FORMATS: dict[str, type[File]] = {
     ".csv": CSV,

@@ -2,8 +2,8 @@
 
 The all-pairs CLUB of N samples is not the average of its values on batches, but for exponential
 families (`mibounds.bounds.exponential_families`) it is a sum of covariances, for which sums over
-rows suffice, however many rows there are (`mibounds.estimators.jackknife`). Other conditionals take
-drawn negatives; bounds that are means of terms need these; bounds over pairs are averaged over
+rows suffice, however many rows there are (`mibounds.estimators._jackknife`). Other conditionals
+take drawn negatives; bounds that are means of terms need these; bounds over pairs are averaged over
 batches.
 """
 
@@ -30,9 +30,7 @@ from mibounds.bounds.exponential_families import (
 from mibounds.bounds.from_conditionals import leave_out_own, log_ratio
 from mibounds.conditionals import Conditional
 from mibounds.estimators import BA, CLUB, VUB, CLUBSample, DoE, Estimator
-from mibounds.estimators.from_conditionals import log_marginal, nothing
-from mibounds.estimators.from_critics import SMILE
-from mibounds.estimators.jackknife import (
+from mibounds.estimators._jackknife import (
     KEPT,
     Spread,
     Sums,
@@ -43,6 +41,8 @@ from mibounds.estimators.jackknife import (
     refuse_bad_terms,
     without_both,
 )
+from mibounds.estimators.from_conditionals import log_marginal, nothing
+from mibounds.estimators.from_critics import SMILE
 from mibounds.samples.pairs import Negatives
 
 if TYPE_CHECKING:
