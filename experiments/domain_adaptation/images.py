@@ -3,7 +3,7 @@
 Images stay on the device as bytes. A step gathers some of them, shifted, flipped and warped at
 random, normalises them, and then changes their colours; a teacher sees another such view of the
 same images. All random numbers are drawn before, for many steps at once: the graph of a step could
-not draw different ones each time it is replayed.
+not draw different ones each time it runs.
 
 The nine classes that CIFAR-10 and STL-10 share leave out frog and monkey, and are numbered in the
 order of CIFAR-10.

@@ -126,7 +126,7 @@ class AdaptationTraining(Training):
                 list(squares),
                 [],
                 list(counts),
-                lr=rate,  # a tensor, which a graph reads anew in each replay
+                lr=rate,  # a tensor, which a graph reads anew in each run
                 beta1=BETAS[0],
                 beta2=BETAS[1],
                 weight_decay=0.0,
@@ -187,16 +187,16 @@ class AdaptationTraining(Training):
             return self.step
         penalty = self.model.penalty
         generators = [] if penalty is None else [penalty.generator]
-        replay = record_cuda_graph(self.step, list(self.tensors().values()), generators)
-        if isinstance(replay, RuntimeError):
+        recorded = record_cuda_graph(self.step, list(self.tensors().values()), generators)
+        if isinstance(recorded, RuntimeError):
             warnings.warn(
-                f"no CUDA graph of the step, which makes it slow: {replay}; "
+                f"no CUDA graph of the step, which makes it slow: {recorded}; "
                 "take out of the step what waits for the GPU, or accept it.",
                 stacklevel=2,
             )
             return self.step
         self.captured = True
-        return replay
+        return recorded
 
     def load(self, path: Path) -> None:
         """Read the state."""

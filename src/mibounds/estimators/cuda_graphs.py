@@ -1,8 +1,8 @@
-"""Record a step as a CUDA graph, to replay it in one call.
+"""Record a step as a CUDA graph, to run it in one call.
 
-For small networks, launching the operations costs more than the work in them. A CUDA graph replays
-a recorded sequence of operations at once, always in the same memory: whatever changes from one
-replay to the next has to live in tensors that stay where they are.
+For small networks, launching the operations costs more than the work in them. A CUDA graph runs a
+recorded sequence of operations at once, always in the same memory: whatever changes from one run to
+the next has to live in tensors that stay where they are.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ def record_cuda_graph(
         generators: sources of its random numbers.
 
     Returns:
-        The replay; or the reason why there can be none, such as a step that waits for the GPU.
+        The recorded step, to be called; or the reason why there can be none, such as a step that
+        waits for the GPU.
     """
     with torch.cuda.device(state[0].device):
         # Libraries initialise themselves in their first calls, which a graph must not contain, and
@@ -98,8 +99,8 @@ def _find_wait(step: Callable[[], object]) -> RuntimeError | None:
 def _own_workspace() -> Iterator[None]:
     """Give a graph scratch memory of its own for its matrix products.
 
-    Otherwise all graphs share that of the stream they were recorded on, and two of them that are
-    replayed at the same time overwrite each other's.
+    Otherwise all graphs share that of the stream they were recorded on, and two of them that run
+    at the same time overwrite each other's.
     """
     torch._C._cuda_clearCublasWorkspaces()
     try:

@@ -78,7 +78,7 @@ class StackedTraining:
         self.number = torch.zeros(1, dtype=torch.int64, device=device)
         self.number_in_block = self.number.clone()
         self.inputs: tuple[Tensor, ...] = ()
-        self.replay: Callable[[], object] | None = None
+        self.recorded: Callable[[], object] | None = None
 
     def fit(
         self,
@@ -114,15 +114,15 @@ class StackedTraining:
         """
         with _no_validation():
             self.number_in_block.zero_()
-            if self.replay is None:
+            if self.recorded is None:
                 device = self.vector.device
                 self.inputs = tuple(each.to(device, copy=True) for each in block)
-                self.replay = self.step if graph is False else self.record(required=graph is True)
+                self.recorded = self.step if graph is False else self.record(graph is True)
             count = len(block[0])
             for own, each in zip(self.inputs, block, strict=True):
                 own[:count].copy_(each)
             for _ in range(count):
-                self.replay()
+                self.recorded()
         return self.monitored[:count]
 
     @torch.enable_grad()
@@ -173,19 +173,19 @@ class StackedTraining:
             required: whether it is an error if that is impossible.
 
         Returns:
-            The replay of the graph; on a CPU, and where recording is impossible, the plain step.
+            The recorded step; on a CPU, and where recording is impossible, the plain one.
         """
         if self.vector.device.type != "cuda":
             return self.step
-        replay = record_cuda_graph(self.step, list(self.tensors().values()))
-        if isinstance(replay, RuntimeError):
+        recorded = record_cuda_graph(self.step, list(self.tensors().values()))
+        if isinstance(recorded, RuntimeError):
             if required:
                 raise ValueError(
                     "Expected a step that never waits for the GPU, to record it in a graph, "
-                    f"but got {type(replay).__name__}: {replay}; pass graph=False."
-                ) from replay
+                    f"but got {type(recorded).__name__}: {recorded}; pass graph=False."
+                ) from recorded
             return self.step
-        return replay
+        return recorded
 
     @torch.no_grad()
     def write_back(self) -> None:
@@ -241,7 +241,7 @@ def take_adam_step(
     correction: Float[Tensor, ""],
     betas: tuple[float, float],
 ) -> None:
-    """Adam on a vector, with numbers that a CUDA graph reads anew in each replay.
+    """Adam on a vector, with numbers that a CUDA graph reads anew in each run.
 
     Args:
         vector: of parameters, changed in place.

@@ -126,7 +126,7 @@ class RecordedCall:
             for v, need in zip(self.sides, needed, strict=True)
         ]
         self.value = torch.zeros((), dtype=alternation.learnt[0].dtype, device=x.device)
-        self.replay: Callable[[], object] = self._call
+        self.recorded: Callable[[], object] = self._call
         self.statistics = alternation.statistics()
 
     def record(self) -> RuntimeError | None:
@@ -140,10 +140,10 @@ class RecordedCall:
         state += [*alternation.moments().values(), self.value]
         state += [g for g in self.gradients if g is not None]
         generators = [alternation.generator(self.value.device)] if alternation.draws else []
-        replay = record_cuda_graph(self._call, state, generators)
-        if isinstance(replay, RuntimeError):
-            return replay
-        self.replay = replay
+        recorded = record_cuda_graph(self._call, state, generators)
+        if isinstance(recorded, RuntimeError):
+            return recorded
+        self.recorded = recorded
         return None
 
     def __call__(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, ""]:
@@ -152,9 +152,9 @@ class RecordedCall:
             put_back(self.statistics)  # a call that is not recorded may have come between
             for own, given in zip(self.sides, (x, y), strict=True):
                 own.copy_(given)
-            self.replay()
+            self.recorded()
         self.alternation.count_recorded(self.steps)
-        # Copies: the next replay overwrites the tensors of this one.
+        # Copies: the next call overwrites the tensors of this one.
         gradients = [None if g is None else g.clone() for g in self.gradients]
         return _KnownGradient.apply(x, y, self.value.clone(), *gradients)
 

@@ -142,7 +142,7 @@ class Alternation:
         put_back(statistics)
 
     def count_recorded(self, steps: int) -> None:
-        """Count steps that the replay of a CUDA graph has taken."""
+        """Count steps that a CUDA graph has taken."""
         self.fits += steps
         self._fixed = None  # copies of parameters that have changed since
 

@@ -87,7 +87,7 @@ class MIPenalty(nn.Module):
             a wait; 0 for never.
         seed: of the negatives that `CLUBSample` draws.
         capturable: whether a call writes only into tensors that stay where they are (`tensors`), so
-            that you can capture a whole training step in a CUDA graph of your own. Replays of that
+            that you can capture a whole training step in a CUDA graph of your own. Runs of that
             graph do not change what Python counts: ``calls`` and `report` stand still.
 
     Attributes:
