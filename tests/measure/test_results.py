@@ -94,7 +94,7 @@ def test_columns_are_in_line():
     head, *rows = lines[start : start + 4]
     for row in rows:
         assert re.match(r"\S+( \*)? +(upper|lower|neither)", row)
-        assert row[head.index("bound") - 1] == " "
+        assert row[head.index("side") - 1] == " "
         assert row[head.index("nats") + 3].isdigit()
         assert row[head.index("seconds") + 6].isdigit()
     assert rows[2][head.index("holds if") :] == "q(y|x) is nearer to p(y|x) than to p(y)"

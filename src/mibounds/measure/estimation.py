@@ -53,7 +53,7 @@ class Estimate(Measurement):
         bracket  0.650 (best lower bound) ... no upper bound
         verdict  Believe it: there are no warnings.
         <BLANKLINE>
-        method   bound      nats     error  seconds
+        method   side       nats     error  seconds
         ksg *    neither  0.6900  ± 0.0100      0.5
         infonce  lower    0.6500  ± 0.0200      2.5
         <BLANKLINE>

@@ -37,8 +37,8 @@ def as_html(found: Measurement) -> str:
         return f'<{tag} style="{style};vertical-align:top">{text}</{tag}>'
 
     head = "".join(
-        td(name, left if name in ("method", "bound", "holds if") else right, "th")
-        for name in ("method", "bound", "nats", "± error", "seconds", "holds if")
+        td(name, left if name in ("method", "side", "holds if") else right, "th")
+        for name in ("method", "side", "nats", "± error", "seconds", "holds if")
     )
     body = ""
     for row in found.rows:
@@ -176,7 +176,7 @@ def _wrap(text: str, indent: int = 0) -> list[str]:
 
 def _table(rows: Sequence[MethodResult], chosen: str) -> list[str]:
     """Aligned columns; the last one continues below itself where it is too long."""
-    cells = [("method", "bound", "nats", "error", "seconds")]
+    cells = [("method", "side", "nats", "error", "seconds")]
     for row in rows:
         name = textwrap.shorten(printable(row.method), 30, placeholder="…")
         cells.append(
