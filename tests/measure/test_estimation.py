@@ -252,7 +252,7 @@ def test_no_row_is_evaluated_by_an_estimator_of_itself(permutations, monkeypatch
         evaluated.append((len(fitted) - 1, names(x)))
         return forward(estimator, x, y, **options)
 
-    monkeypatch.setattr(runs, "MEETING", 60)
+    monkeypatch.setattr(runs, "PAIRED", 60)
     monkeypatch.setattr(runs, "fit", spy_on_fit)
     monkeypatch.setattr(mb.BA, "forward", spy_on_forward)
     estimate(*gaussian(200), methods="ba", permutations=permutations, **FAST)
@@ -620,7 +620,7 @@ def test_advice_subsampled(monkeypatch):
 def test_some_rows_of_a_time_series_are_neighbours(block, monkeypatch):
     """Rows drawn from all over a series would be treated as dependent, which they are not."""
     monkeypatch.setattr(mb.KSG, "most_rows", 200)
-    monkeypatch.setattr(runs, "MEETING", 100)
+    monkeypatch.setattr(runs, "PAIRED", 100)
     seen = []
     influence = mb.KSG.influence
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 NOISE = 100  # over n²: share of the variance below which a relation counts as noiseless
 LOUD = 0.05  # share of the variance that is noise, however few the rows are
-SLACK = 0.01  # nats that are too few to mention
+SLACK = 0.01  # nats, a difference too small to mention
 FEW = 2  # columns in which the nearest neighbour is near
 FAR = 10  # columns of x and y above which neighbours are never believed
 FEW_PAIRS = 50  # pairs below which a mean of exponentials is not believed
@@ -183,7 +183,7 @@ def look_at_results(rows: Sequence[MethodResult]) -> list[Advice]:
 
 
 def look_at_estimator(
-    row: MethodResult, method: type[Estimator], qualities: Sequence[dict[str, float]], meeting: int
+    row: MethodResult, method: type[Estimator], qualities: Sequence[dict[str, float]], paired: int
 ) -> list[Advice]:
     """Reasons in the value of one cross-fitted estimator.
 
@@ -191,15 +191,15 @@ def look_at_estimator(
         row: its value.
         method: its class.
         qualities: of its conditional or critic on each fold, by `quality_of`.
-        meeting: rows that were evaluated together.
+        paired: rows that were paired with each other.
     """
     advice = []
-    if method is InfoNCE and row.nats > math.log(meeting) - 1:
+    if method is InfoNCE and row.nats > math.log(paired) - 1:
         advice.append(
             Advice(
                 "infonce-ceiling",
                 f"InfoNCE reads {row.nats:.2f} nats and cannot exceed the logarithm of the "
-                f"{meeting} rows that were evaluated together, {math.log(meeting):.2f}.",
+                f"{paired} rows that were paired with each other, {math.log(paired):.2f}.",
                 "Read it only as a lower bound; use copula_model for a value, or more rows.",
             )
         )
@@ -209,7 +209,7 @@ def look_at_estimator(
             Advice(
                 f"{row.method}-variance",
                 f"The mean of exponentials in {row.method} rests on {pairs:.0f} of "
-                f"{meeting * (meeting - 1)} pairs: its variance explodes, and the value depends "
+                f"{paired * (paired - 1)} pairs: its variance explodes, and the value depends "
                 "on those few by chance.",
                 "Use smile or infonce, which clip or bound it, or copula_model.",
             )

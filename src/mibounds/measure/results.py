@@ -121,7 +121,7 @@ class Measurement:
         n: number of samples.
         x_dim: columns of x.
         y_dim: columns of y.
-        seed: that reproduces it.
+        seed: reproduces it.
         seconds: the time it took.
         config: all settings, of types that JSON has.
     """

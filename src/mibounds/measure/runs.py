@@ -34,7 +34,7 @@ from mibounds.measure.splits import (
 )
 from mibounds.samples.columns import Columns
 
-MEETING = 2048  # rows that are evaluated together, where all of them are paired
+PAIRED = 2048  # rows at most that are paired with each other
 
 Statistic = Callable[[np.ndarray], float]
 
@@ -71,7 +71,7 @@ class Outcome:
 
 
 def measure(name: str, problem: Problem) -> Outcome:
-    """What a method of `METHODS` says of the samples."""
+    """What a method of `METHODS` finds in the samples."""
     return _run(name, problem).measure()
 
 
@@ -157,7 +157,7 @@ class _CopulaRun(Run):
         self, halves: Sequence[np.ndarray], rng: np.random.Generator
     ) -> tuple[int, Statistic]:
         ratios = self.model.log_ratios(self.problem.x, self.problem.y, halves)
-        n = min(MEETING, len(ratios))
+        n = min(PAIRED, len(ratios))
         return n, lambda order: float(ratios[np.arange(n), order].mean())
 
 
@@ -200,7 +200,7 @@ class _ClassicalRun(Run):
         self, halves: Sequence[np.ndarray], rng: np.random.Generator
     ) -> tuple[int, Statistic]:
         p, estimate = self.problem, self.method()
-        rows = some_rows(p.n, MEETING, p.block, rng)
+        rows = some_rows(p.n, PAIRED, p.block, rng)
         return len(rows), lambda order: estimate(p.x.values[rows], p.y.values[rows[order]])
 
 
@@ -235,7 +235,7 @@ class _EstimatorRun(Run):
     def statistic(
         self, halves: Sequence[np.ndarray], rng: np.random.Generator
     ) -> tuple[int, Statistic]:
-        rows = halves[0][:MEETING]
+        rows = halves[0][:PAIRED]
         make, x, y = self._prepare(self.problem.x)
         estimator = self._fit_outside(make, halves, 0, x, y, [])
 
@@ -256,18 +256,18 @@ class _EstimatorRun(Run):
         for fold, rows in enumerate(p.folds):
             estimator = self._fit_outside(make, p.folds, fold, x, y, history)
             fitted.append(estimator)
-            chunks = np.array_split(rows, math.ceil(len(rows) / MEETING))
+            chunks = np.array_split(rows, math.ceil(len(rows) / PAIRED))
             with torch.no_grad():
                 values.append(float(np.mean([estimator(x[c], y[c]).item() for c in chunks])))
-                some = rows[:MEETING]
+                some = rows[:PAIRED]
                 qualities.append(diagnostics.quality_of(estimator, x[some], y[some]))
             p.report((fold + 1) / len(p.folds))
         mean, error = _over_folds(values)
         seconds = time.perf_counter() - start
         first = fitted[0]
         row = MethodResult(self.method.name, first.side, first.condition, mean, error, seconds)
-        meeting = min(MEETING, min(len(f) for f in p.folds))
-        advice = diagnostics.look_at_estimator(row, self.method, qualities, meeting)
+        paired = min(PAIRED, min(len(f) for f in p.folds))
+        advice = diagnostics.look_at_estimator(row, self.method, qualities, paired)
         return Outcome([row], error, "normal, from the spread over folds", history, advice)
 
     def _fit_outside(
@@ -291,7 +291,7 @@ class _EstimatorRun(Run):
             steps=p.effort.steps,
             batch_size=min(128, p.effort.batch_size),
             seed=p.seed + fold,
-            held_out=(x[check[:MEETING]], y[check[:MEETING]]),
+            held_out=(x[check[:PAIRED]], y[check[:PAIRED]]),
             patience=p.effort.patience,
             on_check=lambda *check: history.append(HistoryPoint(self.method.name, fold, *check)),
         )
