@@ -8,7 +8,7 @@
 Estimators with a network are cross-fitted in 2 folds there, for time, the default in 5; of the
 critics only `dv` gets the default budget, the others the fast one. Each finished cell is a line of
 results/measure/NAME.jsonl at once; a second start skips those. The summary beside it (NAME.json,
-NAME.md) is made of these lines. Of `large` there is the summary alone: time, and peak resident
+NAME.md) is made of these lines. Of `large` there is only the summary: time, and peak resident
 memory (VmHWM, with torch itself in it), of a process with one thread that reads a Parquet file.
 """
 

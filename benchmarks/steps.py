@@ -355,7 +355,7 @@ def measure(record: Record, args: argparse.Namespace) -> Iterator[tuple[str, int
 def exponents(result: Row) -> list[Row]:
     """Growth of time and memory as a power of N: a straight line through the logarithms.
 
-    Time: from 2^14 on for what is linear, the four largest sizes for the rest. Memory: likewise,
+    Time: from 2^14 on for what is linear, the four largest sizes for the rest. Memory: the same,
     without what is below 8 MiB, where the allocator decides.
     """
     fits: list[Row] = []

@@ -54,7 +54,7 @@ def train(steps: int, weight: float, lr: float, seed: int) -> tuple[nn.Module, n
 
 
 def train_by_hand(steps: int, weight: float, lr: float, seed: int) -> tuple[nn.Module, nn.Module]:
-    """With the estimator alone: what the penalty does, and what one has to keep in mind."""
+    """With the estimator itself: what the penalty does, and what you have to keep in mind."""
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     encoder, head, club = nn.Linear(V, Z), nn.Linear(Z, A), mb.CLUB(Z, S)

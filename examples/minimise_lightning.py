@@ -56,7 +56,7 @@ class Task(L.LightningModule):
         self.weight = weight
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """For the model alone, by naming it.
+        """Only for the model, by naming it.
 
         ``self.parameters()`` would list q's as well. They never get a gradient from the loss, so
         most optimisers would pass over them; but they have no business there.

@@ -2,7 +2,7 @@
 
     log p(y|x) = Σ_k η_k(x) · T_k(y) + a(x)
 
-Hence the mean of log p(y_j|x_i) over a batch of y's needs the *mean* of the statistics alone, and a
+Hence the mean of log p(y_j|x_i) over a batch of y's needs only the *mean* of the statistics, and a
 matrix of all pairs is a product of two matrices. A batch contributes D numbers (D² for a
 full covariance), which is also all that has to be exchanged between processes or kept of a data set
 that is larger than memory. CLUB itself, the mean over i of log p(y_i|x_i) less that mean, is a sum

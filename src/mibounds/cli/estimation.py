@@ -35,7 +35,7 @@ class EstimateCommand(Command):
         level: how often the interval covers the truth.
         seed: seed of all random numbers.
         block: consecutive rows that depend on each other, for time series.
-        threads: of the processor; more than one gains little, and loses much on a busy machine.
+        threads: processor threads; more than one gains little, and loses much on a busy machine.
         drop_missing: leave out rows with missing values.
         json: print JSON instead of a table.
         plot: picture to write; its ending (.png, .svg, .pdf) decides the format.

@@ -161,7 +161,7 @@ def _fit_together(
     graph: bool | None,
     first: int,
 ) -> Float[Tensor, "m k"]:
-    """A group of the estimators of `fit_many`, of which the first has the number ``first``."""
+    """A group of the estimators of `fit_many`; ``first`` is the number of its first one."""
     n = x.shape[own[0]]
     rows = torch.arange(first, first + len(estimators), device=x.device)[:, None]
 

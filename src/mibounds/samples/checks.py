@@ -180,7 +180,7 @@ def seems_finite(value: object) -> bool:
 def lay_out_samples(
     x: Tensor, y: Tensor, mask: Tensor | None = None, sequences: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """One sample a row: sequences are laid end to end, without their padding.
+    """One sample per row: sequences are laid end to end, without their padding.
 
     Args:
         x: samples, (n, x_dim), or sequences of them, (batch, time, x_dim).
