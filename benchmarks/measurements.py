@@ -119,7 +119,7 @@ def write(path: Path, result: dict[str, Any] | str) -> None:
         part.write_text(text)
 
 
-class Record:
+class KeptRows:
     """Rows that survive an interruption: kept in ``NAME.part.json`` until all are there.
 
     Args:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measurements import Record, in_child, resident_mib, summary, time_in_turns
+from measurements import KeptRows, in_child, resident_mib, summary, time_in_turns
 from rich.console import Console
 from rich.progress import track
 from torch import Tensor, nn
@@ -110,7 +110,7 @@ def main() -> None:
         "dim": DIM,
         "hidden": HIDDEN,
     }
-    record = Record(args.out / "torch_mist.json", settings)
+    record = KeptRows(args.out / "torch_mist.json", settings)
     cells = [(name, n) for name in METHODS for n in (SIZES[:1] if args.quick else SIZES)]
     seconds = 0.01 if args.quick else args.seconds
     console = Console(stderr=True)

@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measurements import Record, find, in_child, resident_mib, summary, time_in_turns
+from measurements import KeptRows, find, in_child, resident_mib, summary, time_in_turns
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 from rich.table import Table
@@ -289,7 +289,7 @@ def kept_row(n: int, seconds: float) -> Row:
     return row
 
 
-def memory_cells(record: Record, quick: bool) -> list[tuple[str, int, int, str]]:
+def memory_cells(record: KeptRows, quick: bool) -> list[tuple[str, int, int, str]]:
     """Estimator, size, hidden units and form: sizes by fours, as far as a step was timed."""
     cells = []
     for name in ("club", "infonce") if quick else mb.ESTIMATORS:
@@ -307,7 +307,7 @@ def memory_cells(record: Record, quick: bool) -> list[tuple[str, int, int, str]]
     return cells
 
 
-def measure(record: Record, args: argparse.Namespace) -> Iterator[tuple[str, int]]:
+def measure(record: KeptRows, args: argparse.Namespace) -> Iterator[tuple[str, int]]:
     """Measure all that is not there yet; yields what comes next and how many cells are to come."""
     steps = [(name, n) for name in mb.ESTIMATORS for n in sizes_of(name, args.quick)]
     compiled = [] if args.quick else [(name, 1024) for name in COMPILED]
@@ -558,7 +558,7 @@ def main() -> None:
         "hidden": HIDDEN,
     }
     path = args.out / f"steps_{args.device}.json"
-    record = Record(path, settings)
+    record = KeptRows(path, settings)
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     try:
         with Progress(*columns, console=Console(stderr=True)) as progress:

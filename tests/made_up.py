@@ -11,7 +11,7 @@ from experiments.domain_adaptation.images import Domain
 from experiments.domain_adaptation.methods import StepInputs
 from experiments.domain_adaptation.training import AdaptationTraining
 from experiments.information_bottleneck.config import BottleneckConfig
-from experiments.information_bottleneck.training import Digits, Run
+from experiments.information_bottleneck.training import BottleneckRun, Digits
 
 SIZES = {"widths": (4, 4, 6), "domain_widths": (4, 4, 7), "q_hidden": (5,), "batch_size": 6}
 ADAPTATION = DomainAdaptationConfig(steps=6, points=2, embedded=5, **SIZES)
@@ -35,7 +35,7 @@ def digits():
 
 
 def runs(*methods, mode="correct", seeds=(0, 1), beta=1e-3):
-    return [Run(Cell(mode, "mnist", m, seed), beta) for m in methods for seed in seeds]
+    return [BottleneckRun(Cell(mode, "mnist", m, seed), beta) for m in methods for seed in seeds]
 
 
 def domain(seed, n=40, side=8, classes=10, colours=1):

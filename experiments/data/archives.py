@@ -15,14 +15,16 @@ import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from experiments.data.datasets import Content, File
+from experiments.data.datasets import Content, RemoteFile
 
 __all__ = ["hash_file", "matches", "unpack"]
 
 _MOST = 1 << 30  # bytes of one content: some files unpack to more than any memory holds
 
 
-def unpack(file: File, path: Path, contents: Iterable[Content] | None = None) -> dict[str, bytes]:
+def unpack(
+    file: RemoteFile, path: Path, contents: Iterable[Content] | None = None
+) -> dict[str, bytes]:
     """Contents of a file, after its checksum was compared.
 
     Args:
@@ -36,7 +38,7 @@ def unpack(file: File, path: Path, contents: Iterable[Content] | None = None) ->
     Example:
         >>> path = getfixture("tmp_path") / "usps.bz2"
         >>> _ = path.write_bytes(bz2.compress(b"6 1:-1"))
-        >>> file = File("usps.bz2", (), hash_file(path, "md5"), 0, (Content("usps"),))
+        >>> file = RemoteFile("usps.bz2", (), hash_file(path, "md5"), 0, (Content("usps"),))
         >>> unpack(file, path)
         {'usps': b'6 1:-1'}
         >>> _ = path.write_bytes(b"no such file")

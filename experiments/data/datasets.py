@@ -90,7 +90,7 @@ class Content:
 
 
 @dataclass(frozen=True)
-class File:
+class RemoteFile:
     """A published file.
 
     Attributes:
@@ -101,7 +101,7 @@ class File:
         contents: the parts of it that are used.
 
     Example:
-        >>> File("usps.bz2", ("https://example.org/usps.bz2",), "", 0, (Content("usps"),)).name
+        >>> RemoteFile("usps.bz2", ("https://example.org",), "", 0, (Content("usps"),)).name
         'usps.bz2'
     """
 
@@ -129,7 +129,7 @@ class Form:
     """
 
     title: str
-    files: tuple[File, ...]
+    files: tuple[RemoteFile, ...]
     splits: Mapping[str, tuple[str, ...]]
     parse: Callable[..., Pair]
 

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from experiments.data.archives import unpack
-from experiments.data.datasets import File, Unavailable, Unreachable
+from experiments.data.datasets import RemoteFile, Unavailable, Unreachable
 
 __all__ = ["Resume", "fetch"]
 
@@ -120,10 +120,10 @@ class Resume:
 
 
 def fetch(
-    file: File,
+    file: RemoteFile,
     folder: Path,
     progress: Callable[[int], None] | None = None,
-    read: Callable[[File, Path], dict[str, bytes]] = unpack,
+    read: Callable[[RemoteFile, Path], dict[str, bytes]] = unpack,
 ) -> dict[str, bytes]:
     """Download a file, unless it is there, and read its contents.
 
@@ -141,7 +141,7 @@ def fetch(
         Unavailable: if they cannot be written.
 
     Example:
-        >>> nowhere = File("usps.bz2", (), "", 0, ())
+        >>> nowhere = RemoteFile("usps.bz2", (), "", 0, ())
         >>> fetch(nowhere, getfixture("tmp_path"))
         Traceback (most recent call last):
         ...

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.data.archives import unpack
-from experiments.data.datasets import Content, Dataset, File, Form, Images, Pair
+from experiments.data.datasets import Content, Dataset, Form, Images, Pair, RemoteFile
 from experiments.data.mnist_m import FOLDER
 from experiments.data.parsers import check_pair
 from experiments.data.sources import KNOWN
@@ -94,7 +94,7 @@ def _places(name: str, folder: Path) -> list[Path]:
     return [folder, *named, *(path / "raw" for path in named)]
 
 
-def _find(form: Form, places: list[Path]) -> dict[str, tuple[File, Content, Path]]:
+def _find(form: Form, places: list[Path]) -> dict[str, tuple[RemoteFile, Content, Path]]:
     """Where each content is, by its path; packed files come before unpacked ones."""
     found = {}
     for file in form.files:
@@ -107,7 +107,7 @@ def _find(form: Form, places: list[Path]) -> dict[str, tuple[File, Content, Path
     return found
 
 
-def _unpack(found: Mapping[str, tuple[File, Content, Path]]) -> dict[str, bytes]:
+def _unpack(found: Mapping[str, tuple[RemoteFile, Content, Path]]) -> dict[str, bytes]:
     """All contents, each file read once."""
     contents: dict[str, bytes] = {}
     for path in dict.fromkeys(path for _, _, path in found.values()):

@@ -12,10 +12,10 @@ from typing import Any
 
 from experiments.data import caches, mnist_m
 from experiments.data.datasets import (
-    File,
     Form,
     Images,
     Progress,
+    RemoteFile,
     Split,
     Unavailable,
     Unreachable,
@@ -244,13 +244,13 @@ def _make(
 
 
 def _fetch(
-    name: str, files: tuple[File, ...], root: Path, progress: Progress | None
+    name: str, files: tuple[RemoteFile, ...], root: Path, progress: Progress | None
 ) -> dict[str, bytes]:
     weights = [file.size or 1 << 21 for file in files]  # a guess, only for the progress bar
     contents: dict[str, bytes] = {}
     for i, file in enumerate(files):
 
-        def tell(there: int, i: int = i, file: File = file) -> None:
+        def tell(there: int, i: int = i, file: RemoteFile = file) -> None:
             if progress:
                 done = sum(weights[:i]) + min(there, weights[i])
                 progress(min(done / sum(weights), 1.0), f"{name}: {file.name}")

@@ -9,7 +9,7 @@ Those of STL-10's images are torchvision's, that of CIFAR-10's test part is anot
 
 from __future__ import annotations
 
-from experiments.data.datasets import Content, Dataset, File, Form
+from experiments.data.datasets import Content, Dataset, Form, RemoteFile
 from experiments.data.parsers import (
     parse_cifar,
     parse_esl,
@@ -39,8 +39,10 @@ _BSDS = (
 )
 
 
-def _file(homes: tuple[str, ...], name: str, hash: str, size: int, *contents: Content) -> File:
-    return File(name, tuple(home + name for home in homes), hash, size, contents)
+def _file(
+    homes: tuple[str, ...], name: str, hash: str, size: int, *contents: Content
+) -> RemoteFile:
+    return RemoteFile(name, tuple(home + name for home in homes), hash, size, contents)
 
 
 DATASETS: dict[str, Dataset] = {

@@ -27,7 +27,7 @@ RIDGE = 1e-3  # of the classifier that reads labels from embeddings
 EPS = 1e-8
 
 
-class Evaluation:
+class NetworkEvaluation:
     """Networks as they are now, on images of both domains; make a new one after a step.
 
     Args:

@@ -23,7 +23,7 @@ from experiments.domain_adaptation.config import (
     settle,
     split_method,
 )
-from experiments.domain_adaptation.evaluation import Evaluation, read_labels, spread
+from experiments.domain_adaptation.evaluation import NetworkEvaluation, read_labels, spread
 from experiments.domain_adaptation.images import Augmentation, Domain, Normaliser
 from experiments.domain_adaptation.methods import BETAS, StepInputs, make_adaptation
 from experiments.runner.base import Cell
@@ -206,9 +206,9 @@ class AdaptationTraining(Training):
 
     # --- tests
 
-    def evaluate(self) -> Evaluation:
+    def evaluate(self) -> NetworkEvaluation:
         """What the averaged weights are worth now."""
-        return Evaluation(self.model, self.averaged, self.domains, self.normalisers)
+        return NetworkEvaluation(self.model, self.averaged, self.domains, self.normalisers)
 
     @torch.no_grad()
     def test(self) -> None:
@@ -234,7 +234,7 @@ class AdaptationTraining(Training):
             for name, points in now.project(self.config.embedded).items():
                 self.keep(name, points)
 
-    def keep_end(self, now: Evaluation) -> None:
+    def keep_end(self, now: NetworkEvaluation) -> None:
         """What is only tested after the last step."""
         source, target = self.domains
         given = target.test_images, target.test_labels, True

@@ -21,7 +21,12 @@ import numpy as np
 import torch
 
 from experiments.information_bottleneck.config import BottleneckConfig
-from experiments.information_bottleneck.training import Digits, Run, load_digits, train_runs
+from experiments.information_bottleneck.training import (
+    BottleneckRun,
+    Digits,
+    load_digits,
+    train_runs,
+)
 from experiments.runner.base import Cell, Experiment, Record
 from experiments.runner.summaries import CellRow, Summary
 from experiments.runner.workers import pick_device
@@ -126,7 +131,9 @@ class InformationBottleneck(Experiment[BottleneckConfig]):
         try:
             digits = load_digits(config, device)
             scans = scan_betas(config, cells, digits)
-            runs = [Run(cell, choose_beta(cell, scans.get(_kind(cell), {}))) for cell in cells]
+            runs = [
+                BottleneckRun(cell, choose_beta(cell, scans.get(_kind(cell), {}))) for cell in cells
+            ]
             outcomes = train_runs(config, runs, digits, config.epochs)
         finally:
             torch.set_float32_matmul_precision(before)
@@ -236,7 +243,7 @@ def scan_betas(
         _kind(c) for c in cells if c.mode != "as-published" and c.method != "none"
     )
     runs = [
-        Run(Cell(mode, "mnist", method, seed), beta)
+        BottleneckRun(Cell(mode, "mnist", method, seed), beta)
         for mode, method in scanned
         for beta in config.betas
         for seed in range(config.scan_seeds)
@@ -279,7 +286,7 @@ def _kind(cell: Cell) -> Kind:
 
 
 def _rows(
-    run: Run, scan: Mapping[float, float], outcome: Mapping[str, list[float]], origin: str
+    run: BottleneckRun, scan: Mapping[float, float], outcome: Mapping[str, list[float]], origin: str
 ) -> list[CellRow]:
     curve = outcome["curve"]
     found: dict[str, Any] = {

@@ -88,7 +88,7 @@ def load_digits(config: BottleneckConfig, device: str) -> Digits:
 
 
 @dataclass(frozen=True)
-class Run:
+class BottleneckRun:
     """A cell with its beta."""
 
     cell: Cell
@@ -96,7 +96,7 @@ class Run:
 
 
 def train_runs(
-    config: BottleneckConfig, runs: Sequence[Run], digits: Digits, epochs: int
+    config: BottleneckConfig, runs: Sequence[BottleneckRun], digits: Digits, epochs: int
 ) -> list[dict[str, list[float]]]:
     """Train, and test after every epoch.
 
@@ -135,7 +135,9 @@ class BottleneckTraining(Training):
         epochs: passes over the training digits.
     """
 
-    def __init__(self, config: BottleneckConfig, runs: Sequence[Run], digits: Digits, epochs: int):
+    def __init__(
+        self, config: BottleneckConfig, runs: Sequence[BottleneckRun], digits: Digits, epochs: int
+    ):
         mode, method = runs[0].cell.mode, runs[0].cell.method
         names = [f"{run.cell.name} {run.beta!r}" for run in runs]
         facts = digest(config.settings_of(runs[0].cell)), epochs, len(digits.x), names

@@ -19,7 +19,7 @@ from experiments.runner.base import Cell, Config, Experiment, Record
 from experiments.runner.outputs import publish
 from experiments.runner.records import Records
 from experiments.runner.states import remove_states
-from experiments.runner.workers import Outcome, compute, set_queues
+from experiments.runner.workers import GroupOutcome, compute, set_queues
 
 Progress = Callable[[float, str], None]
 
@@ -232,8 +232,8 @@ def write_command(
 
 
 def _follow(
-    outcomes: Iterable[Outcome], groups: Sequence[Sequence[Cell]], progress: Progress | None
-) -> Iterator[Outcome]:
+    outcomes: Iterable[GroupOutcome], groups: Sequence[Sequence[Cell]], progress: Progress | None
+) -> Iterator[GroupOutcome]:
     """Report the progress over the cells."""
     total, done = sum(map(len, groups)), 0
     if progress and total:

@@ -22,7 +22,7 @@ from experiments.runner.summaries import CellRow
 
 
 @dataclass(frozen=True)
-class Outcome:
+class GroupOutcome:
     """The result of a group of cells.
 
     Args:
@@ -33,7 +33,7 @@ class Outcome:
         error: why it failed; "" if it did not.
 
     Example:
-        >>> Outcome((Cell("correct", "gaussian", "club", 0),), error="OverflowError: ...").rows
+        >>> GroupOutcome((Cell("correct", "gaussian", "club", 0),), error="OverflowError: ...").rows
         ()
     """
 
@@ -49,7 +49,7 @@ WAIT = 30  # seconds for the first worker of a cluster
 _ONE = threading.Lock()  # torch's random numbers and settings belong to the process
 
 
-def _work(experiment: Experiment[Any], config: Config, cells: Sequence[Cell]) -> Outcome:
+def _work(experiment: Experiment[Any], config: Config, cells: Sequence[Cell]) -> GroupOutcome:
     """Compute a group of cells in the worker. Returns errors, since not every backend raises."""
     import torch
 
@@ -67,11 +67,11 @@ def _work(experiment: Experiment[Any], config: Config, cells: Sequence[Cell]) ->
         except Exception as error:
             if os.environ.get("MIBOUNDS_TRACEBACK"):
                 traceback.print_exc()
-            return Outcome(tuple(cells), error=f"{type(error).__name__}: {error}")
+            return GroupOutcome(tuple(cells), error=f"{type(error).__name__}: {error}")
         finally:
             torch.set_num_threads(threads)
     seconds = (time.perf_counter() - start) / len(cells)
-    return Outcome(tuple(cells), tuple(rows), seconds, _versions(config))
+    return GroupOutcome(tuple(cells), tuple(rows), seconds, _versions(config))
 
 
 def _versions(config: Config) -> dict[str, str]:
@@ -125,7 +125,7 @@ def compute(
     backend: str = "loky",
     scheduler: str = "",
     jobs: int = 0,
-) -> Iterator[Outcome]:
+) -> Iterator[GroupOutcome]:
     """Compute groups of cells.
 
     Args:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from made_up import adaptation
 
-from experiments.domain_adaptation.evaluation import Evaluation, project, read_labels
+from experiments.domain_adaptation.evaluation import NetworkEvaluation, project, read_labels
 from experiments.domain_adaptation.experiment import _worst
 from experiments.domain_adaptation.training import MEASURED
 from experiments.training import train
@@ -76,7 +76,7 @@ def test_domains_are_read_from_contents_that_hold_them(domains, monkeypatch):
     assert c.evaluate().sides(3).tolist() == [0, 0, 0, 1, 1, 1]
     told = torch.eye(2)[c.evaluate().sides(MEASURED)].repeat(1, 3)
     for z, right in ((told, 100.0), (torch.zeros_like(told), 50.0)):
-        monkeypatch.setattr(Evaluation, "embed_both", lambda *_, z=z, **__: [z])
+        monkeypatch.setattr(NetworkEvaluation, "embed_both", lambda *_, z=z, **__: [z])
         c.done = c.rounds
         c.test()
         assert c.found["domain_in_content"][-1] == right
