@@ -72,7 +72,7 @@ def test_what_is_taken_for_what(domains):
 
 
 def test_domains_are_read_from_contents_that_hold_them(domains, monkeypatch):
-    c = adaptation(domains, "source")
+    c = adaptation(domains, "source", embedded=0)  # constant contents have no plane to show
     assert c.evaluate().sides(3).tolist() == [0, 0, 0, 1, 1, 1]
     told = torch.eye(2)[c.evaluate().sides(MEASURED)].repeat(1, 3)
     for z, right in ((told, 100.0), (torch.zeros_like(told), 50.0)):
