@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 import mibounds as mb
-from mibounds.networks import Standardizer
+from mibounds.networks import Standardiser
 from mibounds.samples.batches import Batch
 
 X, Y = 3, 2
@@ -96,7 +96,7 @@ def main():
             worst = max(worst, difference)
         count += 1
     far = torch.cat([torch.full_like(x[:, :1], 0.1), 1e6 + x[:, 1:2]], 1).float()
-    standard, own = Standardizer(2), far.split(sizes)[rank]
+    standard, own = Standardiser(2), far.split(sizes)[rank]
     standard.observe(own, Batch(len(own), dist.group.WORLD))
     assert standard.variance[0] == 0, "a constant column is not known as such"
     want = far[:, 1].double().var(correction=0)

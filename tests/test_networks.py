@@ -1,12 +1,12 @@
 import pytest
 import torch
 
-from mibounds.networks import MLP, Standardizer
+from mibounds.networks import MLP, Standardiser
 
 
 def test_statistics_of_several_batches_are_those_of_all_samples():
     x = torch.randn(10, 32, 3, dtype=torch.float64) * 5 + torch.arange(10).view(-1, 1, 1)
-    s = Standardizer(3).double()
+    s = Standardiser(3).double()
     for batch in x:
         s.observe(batch)
     whole = x.flatten(0, 1)
@@ -16,7 +16,7 @@ def test_statistics_of_several_batches_are_those_of_all_samples():
 
 
 def test_later_they_follow_the_data():
-    s = Standardizer(1, momentum=0.1)
+    s = Standardiser(1, momentum=0.1)
     for _ in range(50):
         s.observe(torch.randn(64, 1))
     for _ in range(200):
@@ -27,7 +27,7 @@ def test_later_they_follow_the_data():
 
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e12, -1e-12])
 def test_a_constant_column_is_known_as_such_whatever_its_value(value):
-    s = Standardizer(2)
+    s = Standardiser(2)
     for _ in range(20):
         s.observe(torch.stack([torch.full((33,), value), torch.randn(33)], 1))
     assert s.varies.tolist() == [0, 1]
@@ -35,7 +35,7 @@ def test_a_constant_column_is_known_as_such_whatever_its_value(value):
 
 
 def test_one_bad_batch_does_not_spoil_it():
-    s = Standardizer(2)
+    s = Standardiser(2)
     s.observe(torch.randn(8, 2))
     mean = s.mean
     s.observe(torch.tensor([[float("nan"), 1.0], [0.0, 2.0]]))
@@ -44,7 +44,7 @@ def test_one_bad_batch_does_not_spoil_it():
 
 
 def test_observing_replaces_and_never_alters():
-    s = Standardizer(2)
+    s = Standardiser(2)
     before = {name: b for name, b in s.named_buffers()}
     copies = {name: b.clone() for name, b in before.items()}
     x = torch.randn(8, 2, requires_grad=True)

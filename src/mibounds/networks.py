@@ -64,7 +64,7 @@ class MLP(nn.Module):
         return self.layers(x).to(x.dtype)
 
 
-class Standardizer(nn.Module):
+class Standardiser(nn.Module):
     """Shift and scale each column to mean 0 and variance 1, from running statistics.
 
     The units of x and y then do not matter to the networks. At first the statistics average all
@@ -77,7 +77,7 @@ class Standardizer(nn.Module):
         momentum: weight of a new batch in the long run.
 
     Example:
-        >>> s = Standardizer(1)
+        >>> s = Standardiser(1)
         >>> s.observe(torch.tensor([[1e12], [3e12]]))
         >>> round(s(torch.tensor([[5e12]])).item(), 3)
         3.0
@@ -114,7 +114,7 @@ class Standardizer(nn.Module):
 
 
 @torch.no_grad()
-def observe(sides: Sequence[tuple[Standardizer, Tensor]], batch: Batch | None = None) -> None:
+def observe(sides: Sequence[tuple[Standardiser, Tensor]], batch: Batch | None = None) -> None:
     """Update the statistics of several sides at once: few operations on a GPU.
 
     Args:

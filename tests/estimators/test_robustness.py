@@ -12,7 +12,7 @@ from torch import distributions as D
 import mibounds as mb
 from mibounds import bounds
 from mibounds.bounds import densities
-from mibounds.networks import Standardizer
+from mibounds.networks import Standardiser
 from mibounds.tasks import TASKS
 
 N, X, Y = 24, 3, 2
@@ -153,7 +153,7 @@ def test_one_bad_batch_does_not_spoil_mine():
 
 
 def test_a_bad_first_batch_is_not_counted():
-    s = Standardizer(1)
+    s = Standardiser(1)
     s.observe(torch.full((4, 1), math.nan))
     for _ in range(5):
         s.observe(1e-6 * torch.randn(64, 1))

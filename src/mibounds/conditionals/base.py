@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch import distributions as D
 from torch.distributions import Distribution
 
-from mibounds.networks import Standardizer, observe
+from mibounds.networks import Standardiser, observe
 from mibounds.samples.batches import Batch
 from mibounds.samples.checks import check_real, check_size
 
@@ -36,8 +36,8 @@ class Conditional(nn.Module, ABC):
         check_size("x_dim", x_dim, at_least=0)
         check_size("y_dim", y_dim)
         self.x_dim, self.y_dim = x_dim, y_dim
-        self.x_standard = Standardizer(x_dim)
-        self.y_standard = Standardizer(y_dim)
+        self.x_standard = Standardiser(x_dim)
+        self.y_standard = Standardiser(y_dim)
 
     @abstractmethod
     def forward(self, x: Shaped[Tensor, "n *x"]) -> Distribution:

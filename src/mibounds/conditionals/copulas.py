@@ -35,7 +35,7 @@ class NormalScores(nn.Module):
 
     Its knots are the quantiles of the column, by stochastic approximation: a batch moves each knot
     by the part of it that lies below, against the part that should. As in
-    `mibounds.networks.Standardizer`, all batches count the same at first, and after
+    `mibounds.networks.Standardiser`, all batches count the same at first, and after
     ``1 / momentum`` of them old ones fade; the knots are replaced, never altered in place.
 
     Args:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from mibounds.networks import Standardizer, observe
+from mibounds.networks import Standardiser, observe
 from mibounds.samples.batches import Batch
 from mibounds.samples.checks import check_real, check_size
 from mibounds.samples.pairs import Pairs
@@ -30,8 +30,8 @@ class Critic(nn.Module, ABC):
         check_size("x_dim", x_dim)
         check_size("y_dim", y_dim)
         self.x_dim, self.y_dim = x_dim, y_dim
-        self.x_standard = Standardizer(x_dim)
-        self.y_standard = Standardizer(y_dim)
+        self.x_standard = Standardiser(x_dim)
+        self.y_standard = Standardiser(y_dim)
 
     @abstractmethod
     def features(

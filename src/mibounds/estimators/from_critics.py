@@ -16,7 +16,7 @@ from mibounds.bounds.from_critics import LIMIT, check_limit
 from mibounds.critics import ConcatCritic, Critic
 from mibounds.critics.base import score_pairs
 from mibounds.estimators.base import Estimator, dims_or_part
-from mibounds.networks import MLP, Hidden, Standardizer
+from mibounds.networks import MLP, Hidden, Standardiser
 from mibounds.samples.batches import Batch
 from mibounds.samples.checks import check_pair, check_real
 from mibounds.samples.pairs import Negatives, Pairs, check_negatives
@@ -326,7 +326,7 @@ class _Baseline(nn.Module):
     def __init__(self, y_dim: int, hidden: Hidden):
         super().__init__()
         self.y_dim = y_dim
-        self.y_standard = Standardizer(y_dim)
+        self.y_standard = Standardiser(y_dim)
         self.net = MLP(y_dim, hidden, 1)
 
     def forward(self, y: Tensor) -> Tensor:
