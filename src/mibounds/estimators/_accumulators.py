@@ -41,7 +41,7 @@ from mibounds.estimators._jackknife import (
     refuse_bad_terms,
     without_both,
 )
-from mibounds.estimators.from_conditionals import log_marginal, nothing
+from mibounds.estimators.from_conditionals import log_learnt_marginal, nothing
 from mibounds.estimators.from_critics import SMILE
 from mibounds.samples.pairs import Negatives
 
@@ -287,7 +287,7 @@ def _vub_terms(estimator: VUB) -> Callable[[Tensor, Tensor], Tensor]:
 def _doe_terms(estimator: DoE) -> Callable[[Tensor, Tensor], Tensor]:
     def terms(x: Tensor, y: Tensor) -> Tensor:
         p, y = estimator.distribution(x, y)
-        return log_prob(p, y) - log_marginal(estimator.marginal, y)
+        return log_prob(p, y) - log_learnt_marginal(estimator.marginal, y)
 
     return terms
 

@@ -338,7 +338,7 @@ class VUB(ConditionalEstimator):
                 r = self.marginal(nothing(self.marginal, len(y)))
                 return from_distributions.vub(p, r=r, group=group)
             batch = check_pair(x, y, group)
-            return bounds.vub(log_prob(p, y), log_marginal(self.marginal, y), batch)
+            return bounds.vub(log_prob(p, y), log_learnt_marginal(self.marginal, y), batch)
         return from_distributions.vub(
             p, y if self.form == "sampled" else None, self.marginal, group=group
         )
@@ -459,7 +459,7 @@ class DoE(ConditionalEstimator):
         """The estimate on a batch of samples, in nats."""
         batch = check_pair(x, y, group)
         p, y = self.distribution(x, y)
-        return bounds.doe(log_prob(p, y), log_marginal(self.marginal, y), batch)
+        return bounds.doe(log_prob(p, y), log_learnt_marginal(self.marginal, y), batch)
 
     def learning_loss(
         self,
@@ -497,7 +497,7 @@ def nothing(marginal: Conditional, n: int) -> Tensor:
     return marginal.x_standard.mean.new_zeros(n, 0)
 
 
-def log_marginal(marginal: Conditional, y: Tensor) -> Tensor:
+def log_learnt_marginal(marginal: Conditional, y: Tensor) -> Tensor:
     """Log r(y_i) of the learnt marginal: one Distribution, made once, for all samples."""
     return log_prob_same(marginal(nothing(marginal, 1)), marginal.check_y(y))
 
@@ -509,4 +509,4 @@ def _marginal_loss(
     batch = check_pair(y, y, group)
     if training:
         marginal.observe(nothing(marginal, len(y)), y, batch)
-    return -batch.mean(log_marginal(marginal, y))
+    return -batch.mean(log_learnt_marginal(marginal, y))
