@@ -2,8 +2,11 @@
 
 import importlib
 import importlib.util
+import json
 import os
 import pkgutil
+import subprocess
+import sys
 import typing
 from pathlib import Path
 
@@ -23,6 +26,8 @@ with jaxtyping.install_import_hook("mibounds", "beartype.beartype"):
             importlib.import_module(module.name)
 typing.TYPE_CHECKING = False
 
+ROOT = Path(__file__).parents[1]
+
 # Small tensors: threads only wait for each other, here and in the commands that tests run.
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -40,11 +45,37 @@ def unchecked(monkeypatch):
 
 
 @pytest.fixture(scope="session")
+def launcher():
+    """The process of `launcher.py`, for all tests."""
+    process = subprocess.Popen(
+        [sys.executable, Path(__file__).with_name("launcher.py")],
+        cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with process:
+        yield process
+
+
+@pytest.fixture(scope="session")
+def run_script(launcher, tmp_path_factory):
+    """Run a script of the repository in a process of its own, as a user would, but sooner."""
+
+    def run(*command):
+        folder = tmp_path_factory.mktemp("streams")
+        files = [folder / name for name in ("out", "err")]
+        request = [*map(str, command)], dict(os.environ), [*map(str, files)]
+        print(json.dumps(request), file=launcher.stdin, flush=True)
+        status = int(launcher.stdout.readline())
+        return subprocess.CompletedProcess(command, status, *(file.read_text() for file in files))
+
+    return run
+
+
+@pytest.fixture(scope="session")
 def hook():
     """Load a hook of the documentation by its name."""
 
     def load(name):
-        path = Path(__file__).parents[1] / "docs" / "hooks" / f"{name}.py"
+        path = ROOT / "docs" / "hooks" / f"{name}.py"
         spec = importlib.util.spec_from_file_location(name, path)
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)

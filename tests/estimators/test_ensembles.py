@@ -4,10 +4,7 @@ import copy
 import importlib.util
 import json
 import math
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 import torch
@@ -413,12 +410,10 @@ def test_a_recorded_step_gives_the_same_numbers():
         torch.testing.assert_close(a.state_dict(), b.state_dict(), rtol=0, atol=1e-8)
 
 
-def test_bench(tmp_path):
+def test_bench(run_script, tmp_path):
     """The benchmark, as a user runs it."""
-    script = Path(__file__).parents[2] / "benchmarks" / "ensembles.py"
-    subprocess.run(
-        [sys.executable, script, "--device", "cpu", "--quick", "--out", tmp_path], check=True
-    )
+    shown = run_script("benchmarks/ensembles.py", "--device", "cpu", "--quick", "--out", tmp_path)
+    assert shown.returncode == 0, shown.stderr
     (path,) = tmp_path.iterdir()
     result = json.loads(path.read_text())
     assert path.name == "ensembles_cpu.json"

@@ -6,9 +6,6 @@ x_dim and y_dim always differ. A new bound needs its equation in tests/naive.py 
 import copy
 import inspect
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -272,11 +269,8 @@ def test_half_precision_under_autocast_is_finite(name, dtype):
     torch.testing.assert_close(value, full, rtol=0.1, atol=0.1)
 
 
-def test_compiled_gives_the_same_value_and_gradient():
-    script = Path(__file__).parents[1] / "compiled.py"
-    result = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, check=False
-    )
+def test_compiled_gives_the_same_value_and_gradient(run_script):
+    result = run_script("tests/compiled.py")
     assert result.stdout == f"{len(NAMES)} estimators\n", result.stderr
 
 

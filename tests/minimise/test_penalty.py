@@ -2,8 +2,6 @@
 
 import copy
 import math
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -274,13 +272,11 @@ print("same")
 """
 
 
-def test_without_the_check_of_shapes(tmp_path):
+def test_without_the_check_of_shapes(run_script, tmp_path):
     """What that check disturbs, in a process without it: the line of a warning, and compilation."""
     script = tmp_path / "script.py"
     script.write_text(PLAIN)
-    result = subprocess.run(
-        [sys.executable, script], capture_output=True, text=True, check=False, timeout=300
-    )
+    result = run_script(script)
     assert result.stdout == "same\n", result.stderr
     assert f"{script}:4: PenaltyWarning: not-finite" in result.stderr
 

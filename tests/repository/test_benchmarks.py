@@ -16,12 +16,14 @@ import mibounds as mb
 ROOT = Path(__file__).parents[2]
 
 
-def run(*command):
-    result = subprocess.run(
-        [sys.executable, *map(str, command)], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 0, result.stderr
-    return result
+@pytest.fixture(scope="module")
+def run(run_script):
+    def run(*command):
+        result = run_script(*command)
+        assert result.returncode == 0, result.stderr
+        return result
+
+    return run
 
 
 @pytest.fixture
@@ -31,7 +33,7 @@ def load(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(run, tmp_path_factory):
     """Results of a quick run of the steps."""
     out = tmp_path_factory.mktemp("bench")
     shown = run("benchmarks/steps.py", "--quick", "--out", out).stdout
@@ -70,7 +72,7 @@ def test_steps_leave_a_figure_and_nothing_half_done(folder):
     assert str(folder) not in text
 
 
-def test_steps_go_on_after_an_interruption(folder, result, tmp_path):
+def test_steps_go_on_after_an_interruption(run, folder, result, tmp_path):
     keys = ("command", "python", "torch", "mibounds", "device_type", "device", "dim", "hidden")
     settings = {key: result[key] for key in keys}
     sections = {
@@ -172,7 +174,7 @@ def test_a_child_reports_or_fails(load):
         measurements.in_child(divmod, 7, 0)
 
 
-def test_streaming(tmp_path):
+def test_streaming(run, tmp_path):
     samples = tmp_path / "samples"
     samples.mkdir()
     out = tmp_path / "out"
@@ -211,17 +213,16 @@ def test_streaming_removes_its_samples_when_stopped(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_rivals_say_what_is_missing():
+def test_rivals_say_what_is_missing(run_script):
     if importlib.util.find_spec("torch_mist"):
         pytest.skip("torch-mist is here")
-    command = [sys.executable, "benchmarks/rivals.py", "--quick"]
-    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    shown = run_script("benchmarks/rivals.py", "--quick")
     assert shown.returncode == 1
     assert "torch-mist is not installed" in shown.stderr
 
 
 @pytest.mark.parametrize("name", ["tasks", "coverage", "labels"])
-def test_measure_keeps_the_rows_that_are_there_and_adds_the_others(name, load, tmp_path):
+def test_measure_keeps_the_rows_that_are_there_and_adds_the_others(name, run, load, tmp_path):
     cells = load("measure").cells(name, quick=True)
     kept = [
         {"task": task, "method": method, "seed": seed, "n": 300, "budget": "fast", "truth": 1.0,
@@ -241,7 +242,7 @@ def test_measure_keeps_the_rows_that_are_there_and_adds_the_others(name, load, t
     assert not list(tmp_path.glob("*.part"))
 
 
-def test_a_large_file_is_measured(tmp_path):
+def test_a_large_file_is_measured(run, tmp_path):
     run("benchmarks/measure.py", "large", "--quick", "--out", tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["large.json"]
     result = json.loads((tmp_path / "large.json").read_text())
@@ -252,7 +253,7 @@ def test_a_large_file_is_measured(tmp_path):
     assert memory["measured"] == result["peak_MB"] > result["before_MB"]
 
 
-def test_a_soak_of_the_penalty(tmp_path):
+def test_a_soak_of_the_penalty(run, tmp_path):
     run("benchmarks/penalty.py", "soak", "--steps", "60", "--out", tmp_path)
     result = json.loads((tmp_path / "penalty_soak.json").read_text())
     assert result["steps_not_finite"] == 0
@@ -260,7 +261,7 @@ def test_a_soak_of_the_penalty(tmp_path):
     assert [row["step"] for row in result["rows"]] == list(range(3, 61, 3))
 
 
-def test_trainings_are_timed(sets, tmp_path):
+def test_trainings_are_timed(run, sets, tmp_path):
     command = ("benchmarks/trainings.py", "--device", "cpu", "--quick", "--out", tmp_path)
     run(*command, "--methods", "none", "club", "club_sample")
     result = json.loads((tmp_path / "trainings_cpu.json").read_text())
