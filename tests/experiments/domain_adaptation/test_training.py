@@ -96,7 +96,7 @@ def test_capturing_a_step_does_not_take_it(domains, monkeypatch):
     same(values(plain), values(c))
     assert c.results() == plain.results()
     monkeypatch.setattr(training, "record_cuda_graph", lambda *_: RuntimeError("waits"))
-    c = adaptation(domains)
+    c = adaptation(domains, embedded=0)
     with pytest.warns(UserWarning, match="no CUDA graph of the step, which makes it slow: waits"):
         train([c])
     same(values(plain), values(c))
@@ -163,7 +163,7 @@ def test_target_labels_change_no_weight(mode, method, domains):
     )
     found = []
     for each in (target, other):
-        c = adaptation((source, each), method, mode)
+        c = adaptation((source, each), method, mode, embedded=0)
         train([c])
         found.append((values(c), c.found["mi"]))
     same(found[0][0], found[1][0])
@@ -174,9 +174,11 @@ def test_target_labels_change_no_weight(mode, method, domains):
 def test_interrupted_training_resumes(mode, method, domains, tmp_path, monkeypatch):
     monkeypatch.setattr(training, "BLOCK", 2)
     monkeypatch.setattr(training, "EVERY", 1)
-    whole = adaptation(domains, method, mode)
+    # drawing the embeddings takes longest: of one and of two kinds of them
+    changes = {} if method in ("source", "club_sample") else {"embedded": 0}
+    whole = adaptation(domains, method, mode, **changes)
     train([whole])
-    broken = adaptation(domains, method, mode, checkpoints=str(tmp_path))
+    broken = adaptation(domains, method, mode, checkpoints=str(tmp_path), **changes)
     take_steps = broken.take_steps
 
     def break_off(block):
@@ -189,7 +191,7 @@ def test_interrupted_training_resumes(mode, method, domains, tmp_path, monkeypat
         train([broken])
     assert list(tmp_path.iterdir()) == [broken.path]
     torch.manual_seed(99)
-    resumed = adaptation(domains, method, mode, checkpoints=str(tmp_path))
+    resumed = adaptation(domains, method, mode, checkpoints=str(tmp_path), **changes)
     monkeypatch.setattr(resumed, "draw", lambda number: (seen.append(number), draw(number))[1])
     seen, draw = [], AdaptationTraining.draw.__get__(resumed)
     train([resumed])
@@ -239,7 +241,7 @@ def test_weights_are_averaged_and_the_plain_mean_comes_first(domains):
     torch.testing.assert_close(c.schedules["average"][[0, 29]], torch.tensor([0.9, 0.23076922]))
     c = adaptation(domains, "source", average=0.9, steps=300)
     assert c.schedules["average"][-1].item() == pytest.approx(0.1)
-    plain = adaptation(domains, "source", average=0.0)
+    plain = adaptation(domains, "source", average=0.0, embedded=0)
     train([plain])
     for a, b in zip(plain.averaged.parameters(), plain.model.nets.parameters(), strict=True):
         torch.testing.assert_close(a, b)
@@ -269,7 +271,8 @@ def test_schedules(domains):
 @pytest.mark.parametrize("method", ["source", "club_sample", "dann"])
 def test_it_learns(method, domains):
     easy = {"noise": 0.0, "dropout": 0.0, "average": 0.9, "lr": 5e-3, "mi_weight": 0.01}
-    c = adaptation(domains, method, steps=120, points=1, batch_size=16, widths=(8, 8, 8), **easy)
+    easy |= {"points": 1, "batch_size": 16, "widths": (8, 8, 8), "embedded": 0}
+    c = adaptation(domains, method, steps=120, **easy)
     train([c])
     found = c.found
     assert found["steps"][-1] == 120
