@@ -57,6 +57,9 @@ from mibounds.estimators import (
     InfoNCE as InfoNCE,
     L1Out as L1Out,
 )
+from mibounds.estimators.ratio import (
+    Ratio as Ratio,
+)
 from mibounds.estimators.fitting import (
     fit as fit,
 )

@@ -19,7 +19,7 @@ Hidden = int | Sequence[int]
 
 
 class MLP(nn.Module):
-    """A perceptron with ReLU units; without inputs, a vector of parameters.
+    """A perceptron; without inputs, a vector of parameters.
 
     So a conditional on nothing, which is a marginal, is an ordinary conditional.
 
@@ -27,6 +27,7 @@ class MLP(nn.Module):
         in_dim: inputs; 0 for a learnt constant.
         hidden: units of the hidden layer, or of each of several; () for a linear map.
         out_dim: outputs.
+        unit: of the hidden layers.
 
     Example:
         >>> MLP(3, 16, 2)(torch.zeros(5, 3)).shape
@@ -35,7 +36,7 @@ class MLP(nn.Module):
         torch.Size([5, 2])
     """
 
-    def __init__(self, in_dim: int, hidden: Hidden, out_dim: int):
+    def __init__(self, in_dim: int, hidden: Hidden, out_dim: int, unit: type[nn.Module] = nn.ReLU):
         super().__init__()
         check_size("out_dim", out_dim)
         if in_dim == 0:
@@ -45,7 +46,7 @@ class MLP(nn.Module):
         widths = [in_dim, *hidden_widths(hidden), out_dim]
         layers = []
         for a, b in pairwise(widths):
-            layers += [nn.Linear(a, b), nn.ReLU()]
+            layers += [nn.Linear(a, b), unit()]
         self.layers = nn.Sequential(*layers[:-1])
 
     @property

@@ -199,6 +199,7 @@ class Alternation:
         x: Shaped[Tensor, "n *x"],
         y: Shaped[Tensor, "n *y"],
         group: dist.ProcessGroup | None = None,
+        given: Shaped[Tensor, "n *g"] | None = None,
         *,
         copies: bool = True,
     ) -> Float[Tensor, ""]:
@@ -208,6 +209,7 @@ class Alternation:
             x: samples.
             y: samples.
             group: processes whose batches are joined.
+            given: a third variable, for an estimator that takes one.
             copies: whether to use copies of q's parameters, so that a later fit does not disturb
                 the backward pass. A CUDA graph, which goes backwards at once, needs none.
 
@@ -219,6 +221,8 @@ class Alternation:
         with full_precision(x), without_check():
             for (e, sides), q in zip(self._directions(x, y), qs, strict=True):
                 options: dict[str, Any] = {"group": group}
+                if given is not None:
+                    options["given"] = given
                 if isinstance(e, CLUBSample):
                     options["seed"] = self.generator(x.device)
                 values.append(functional_call(e, q, sides, options))

@@ -18,6 +18,7 @@ from mibounds.bounds.densities import is_discrete, log_prob
 from mibounds.conditionals import AsPublishedGaussian, Conditional
 from mibounds.conditionals.base import LOG_VARIANCE_LIMIT
 from mibounds.estimators import ConditionalEstimator, Estimator
+from mibounds.estimators.ratio import Ratio
 from mibounds.measure.results import Advice
 
 if TYPE_CHECKING:
@@ -81,18 +82,30 @@ class PenaltyReport:
         return "\n".join([f"{head}; {end}", *map(str, self.warnings)])
 
 
-def check_side(estimators: Iterable[Estimator]) -> tuple[Advice, ...]:
-    """Whether estimators are fit to be minimised: only upper bounds are.
+def check_side(estimators: Iterable[Estimator], maximise: bool = False) -> tuple[Advice, ...]:
+    """Whether estimators are fit to be minimised: only upper bounds are, and what is made for it.
+
+    An upper bound is refused where the information is to grow.
 
     Example:
         >>> import mibounds as mb
         >>> check_side([mb.CLUB(3, 2)]), check_side([mb.InfoNCE(3, 2)])[0].code
         ((), 'wrong-side')
     """
-    side = next((e.side for e in estimators if e.side != "upper"), None)
+    estimators = [e for e in estimators if not isinstance(e, Ratio)]
+    upper = next((e for e in estimators if e.side == "upper"), None)
+    if maximise and upper is not None:
+        raise ValueError(
+            "Expected a lower bound with maximise=True but got an upper one, "
+            f"{type(upper).__name__}: it can grow while the information stays; pass "
+            "mb.InfoNCE(x_dim, y_dim), or only the two dimensions."
+        )
+    side = next((e.side for e in estimators if e.side != ("lower" if maximise else "upper")), None)
     if side is None:
         return ()
     kind = "a lower bound" if side == "lower" else "not a bound"
+    if maximise:
+        return ()
     return (
         Advice(
             "wrong-side",

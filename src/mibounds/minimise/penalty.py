@@ -13,12 +13,10 @@ Reference: Cheng et al. 2020, Algorithm 1 and section 3.3.
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,11 +26,20 @@ from torch.optim import Optimizer
 
 from mibounds.conditionals import Bernoulli, Categorical
 from mibounds.estimators import Estimator
+from mibounds.estimators.ratio import Ratio
 from mibounds.measure.estimation import Estimate, estimate
 from mibounds.minimise._recorded_calls import RecordedCalls
+from mibounds.minimise._settings import (
+    check_capturable,
+    check_removal,
+    check_settings,
+    check_weight,
+    make_estimator,
+)
 from mibounds.minimise.alternation import Alternation, OptimizerFactory
 from mibounds.minimise.health import DETACHED, PenaltyReport, check_health, check_side
-from mibounds.samples.checks import check_size, lay_out_samples
+from mibounds.minimise.removal import Removal
+from mibounds.samples.checks import lay_out_samples
 from mibounds.samples.precision import full_precision
 
 if TYPE_CHECKING:
@@ -40,6 +47,9 @@ if TYPE_CHECKING:
 
 __all__ = ["MIPenalty", "PenaltyWarning"]
 
+RATE = 3e-4  # of the Adam that fits q
+RATE_OF_RATIO, DECAY, CLIP = 1e-3, 0.1, 10.0  # of the AdamW that fits a classifier
+MEMORY = 8  # batches that a classifier learns from
 WINDOW = 100  # values of the bound that a report averages
 
 
@@ -111,10 +121,15 @@ class MIPenalty(nn.Module):
 
     def __init__(
         self,
-        estimator: Estimator,
+        estimator: Estimator | int,
+        y_dim: int | None = None,
         *,
+        labels: int | Sequence[int] | None = None,
+        given_dim: int = 0,
+        given_labels: int = 0,
+        maximise: bool = False,
         backward: Estimator | None = None,
-        lr: float = 5e-3,
+        lr: float | None = None,
         inner_steps: int = 5,
         warmup: int = 0,
         weight: float | Callable[[int], float] = 1.0,
@@ -129,21 +144,37 @@ class MIPenalty(nn.Module):
         capturable: bool = False,
     ):
         super().__init__()
-        _check_settings(
+        estimator = make_estimator(estimator, y_dim, labels, given_dim, given_labels)
+        removes = isinstance(estimator, Ratio)
+        if lr is None:
+            lr = RATE_OF_RATIO if removes else RATE
+        check_settings(
             estimator, backward, lr, inner_steps, warmup, weight, replay, average, clip, check_every
         )
         if capturable:
-            _check_capturable(warmup, replay, average, graph, weight)
+            check_capturable(warmup, replay, average, graph, weight)
             graph, check_every = False, 0
         self.estimators = nn.ModuleList(e for e in (estimator, backward) if e is not None)
-        self.alternation = Alternation(
-            self.estimators,
-            optimizer or partial(torch.optim.Adam, lr=lr, fused=True),
-            average=average,
-            clip=clip,
-            in_place=capturable,
-            seed=seed,
-        )
+        if isinstance(estimator, Ratio):
+            check_removal(backward, average, capturable)
+            self.alternation: Alternation = Removal(
+                estimator,
+                optimizer or partial(torch.optim.AdamW, lr=lr, weight_decay=DECAY, fused=True),
+                clip=clip or CLIP,
+                memory=replay or MEMORY,
+                maximise=maximise,
+                seed=seed,
+            )
+        else:
+            self.alternation = Alternation(
+                self.estimators,
+                optimizer or partial(torch.optim.Adam, lr=lr, fused=True),
+                average=average,
+                clip=clip,
+                in_place=capturable,
+                seed=seed,
+            )
+        self.maximise = maximise
         self.inner_steps, self.warmup, self.weight = inner_steps, warmup, weight
         self.replay, self.clamp, self.check_every = replay, clamp, check_every
         self.capturable = capturable
@@ -152,8 +183,8 @@ class MIPenalty(nn.Module):
         self.register_buffer("spread", torch.full((2,), torch.nan))
         self._earlier: list[tuple[Tensor, Tensor]] = []  # batches
         plain = optimizer is None and not (replay or average)
-        self.recorded_calls = RecordedCalls(self.alternation, graph, plain)
-        self._side = check_side([e for e in (estimator, backward) if e is not None])
+        self.recorded_calls = RecordedCalls(self.alternation, graph, plain and not removes)
+        self._side = check_side([e for e in (estimator, backward) if e is not None], maximise)
         self._report = PenaltyReport(warnings=self._side)
         for advice in self._side:
             warnings.warn(str(advice), PenaltyWarning, stacklevel=2)
@@ -198,6 +229,7 @@ class MIPenalty(nn.Module):
         x: Shaped[Tensor, "n *x"],
         y: Shaped[Tensor, "n *y"],
         *,
+        given: Shaped[Tensor, "n *g"] | None = None,
         mask: Bool[Tensor, "batch time"] | None = None,
         group: dist.ProcessGroup | None = None,
     ) -> Float[Tensor, ""]:
@@ -206,6 +238,7 @@ class MIPenalty(nn.Module):
         Args:
             x: samples, (n, x_dim), or sequences of them, (batch, time, x_dim).
             y: as many samples or labels.
+            given: a third variable, for what is shared given it; see ``given_dim``.
             mask: True for the samples that count, (batch, time); padding is left out.
             group: processes whose batches are joined, see `mibounds.samples.batches`.
 
@@ -214,17 +247,23 @@ class MIPenalty(nn.Module):
         """
         if torch.compiler.is_compiling():  # the fit cannot be part of a compiled graph
             eager: Any = torch.compiler.disable(self._penalise)
-            return eager(x, y, mask, group)
-        return self._penalise(x, y, mask, group)
+            return eager(x, y, given, mask, group)
+        return self._penalise(x, y, given, mask, group)
 
     def _penalise(
-        self, x: Tensor, y: Tensor, mask: Tensor | None, group: dist.ProcessGroup | None
+        self,
+        x: Tensor,
+        y: Tensor,
+        given: Tensor | None,
+        mask: Tensor | None,
+        group: dist.ProcessGroup | None,
     ) -> Tensor:
+        given = self._lay_out_given(x, given, mask)
         x, y = self._lay_out(x, y, mask)
         weight = 0.0 if self.calls < self.warmup else self.weight
         if callable(weight):
             weight = weight(self.calls)
-            _check_weight(weight)
+            check_weight(weight)
         fitting = self.training and not torch.is_inference_mode_enabled()
         due = fitting and self.check_every and (self.calls + 1) % self.check_every == 0
         value = None
@@ -232,22 +271,25 @@ class MIPenalty(nn.Module):
             if due:  # before the fit, while q has not seen this batch
                 attached = x.requires_grad or y.requires_grad or not self.alternation.learnt
                 self._check_health(x, y, attached or not torch.is_grad_enabled())
-            recorded = self.recorded_calls.find(x, y, self.inner_steps, group)
-            if recorded is None:
-                self._fit(x, y, self.inner_steps, group)
-            else:
+            if isinstance(self.alternation, Removal):
+                value = self.alternation.step(x, y, self.inner_steps, group, given)
+            elif recorded := self.recorded_calls.find(x, y, self.inner_steps, group):
                 value = recorded(x, y)
+            else:
+                self._fit(x, y, self.inner_steps, group)
             self.calls += 1
         if weight == 0 and self.alternation.learnt:
             return _zero(x, y)
         if value is None:
-            value = self.alternation.evaluate(x, y, group)
+            value = self.alternation.evaluate(x, y, group, given)
         if fitting and self.check_every and not (due or x.is_cuda or value.isfinite()):
             self._check_health(x, y)  # at once, where reading the value stalls no GPU
         if fitting:
             self.values[(self.calls - 1) % WINDOW] = value.detach()
         if self.clamp:
             value = value + (value.clamp_min(0) - value).detach()
+        if self.maximise:
+            value = -value
         return value if weight == 1 else weight * value
 
     def bound(
@@ -255,11 +297,13 @@ class MIPenalty(nn.Module):
         x: Shaped[Tensor, "n *x"],
         y: Shaped[Tensor, "n *y"],
         *,
+        given: Shaped[Tensor, "n *g"] | None = None,
         mask: Bool[Tensor, "batch time"] | None = None,
         group: dist.ProcessGroup | None = None,
     ) -> Float[Tensor, ""]:
         """Only the bound, in nats: no fit, weight or clamp. Gradients reach x and y, but not q."""
-        return self.alternation.evaluate(*self._lay_out(x, y, mask), group)
+        given = self._lay_out_given(x, given, mask)
+        return self.alternation.evaluate(*self._lay_out(x, y, mask), group, given)
 
     def fit(
         self,
@@ -267,6 +311,7 @@ class MIPenalty(nn.Module):
         y: Shaped[Tensor, "n *y"],
         *,
         steps: int | None = None,
+        given: Shaped[Tensor, "n *g"] | None = None,
         mask: Bool[Tensor, "batch time"] | None = None,
         group: dist.ProcessGroup | None = None,
     ) -> None:
@@ -276,11 +321,17 @@ class MIPenalty(nn.Module):
             x: samples, as in `forward`; they are detached.
             y: samples.
             steps: steps of q; ``inner_steps`` if left out.
+            given: a third variable, as in `forward`.
             mask: True for the samples that count.
             group: processes whose batches are joined.
         """
         steps = self.inner_steps if steps is None else steps
-        self._fit(*self._lay_out(x, y, mask), steps, group)
+        given = self._lay_out_given(x, given, mask)
+        x, y = self._lay_out(x, y, mask)
+        if isinstance(self.alternation, Removal):
+            self.alternation.learn(x, y, steps, group, given)
+        else:
+            self._fit(x, y, steps, group)
 
     def audit(
         self,
@@ -343,6 +394,18 @@ class MIPenalty(nn.Module):
         """One sample per row; a known conditional may take sequences as they are."""
         return lay_out_samples(x, y, mask, sequences=bool(self.alternation.learnt))
 
+    def _lay_out_given(self, x: Tensor, given: Tensor | None, mask: Tensor | None) -> Tensor | None:
+        """The third variable, a row for each row of x and y."""
+        if given is None:
+            return None
+        if not isinstance(self.alternation, Removal):
+            raise ValueError(
+                "Expected given= with an estimator that has a third variable but got "
+                f"{type(self.estimator).__name__}; make the penalty as "
+                "mb.MIPenalty(x_dim, y_dim, given_dim=...) or (..., given_labels=...)."
+            )
+        return self._lay_out(x, given, mask)[1]
+
     def _fit(self, x: Tensor, y: Tensor, steps: int, group: dist.ProcessGroup | None) -> None:
         """Fit q to a batch, and to the earlier ones that are kept."""
         if self.replay and self.alternation.learnt:
@@ -400,68 +463,6 @@ def _find_averages(_: nn.Module, state: dict[str, Any], prefix: str, *__: object
     if found:
         key = f"{prefix}_extra_state"
         state[key] = {**state[key], "averages": found}
-
-
-# --- checks of settings --------------------------------------------------------------------------
-
-
-def _check_settings(
-    estimator: object,
-    backward: object,
-    lr: float,
-    inner_steps: int,
-    warmup: int,
-    weight: object,
-    replay: int,
-    average: float,
-    clip: float | None,
-    check_every: int,
-) -> None:
-    """Check the settings of a penalty, one by one."""
-    for name, value in (("estimator", estimator), ("backward", backward)):
-        if not (isinstance(value, Estimator) or (name == "backward" and value is None)):
-            raise ValueError(
-                f"Expected {name} to be an estimator such as mb.CLUB(x_dim, y_dim) "
-                f"but got {value if isinstance(value, type) else type(value).__name__}; "
-                "pass mb.CLUB(x.shape[1], y.shape[1]), for example."
-            )
-    check_size("inner_steps", inner_steps)
-    for name, value in (("warmup", warmup), ("replay", replay), ("check_every", check_every)):
-        check_size(name, value, at_least=0)
-    if not callable(weight):
-        _check_weight(weight)
-    if not lr > 0:
-        raise ValueError(f"Expected lr > 0 but got {lr}; leave it out for the default.")
-    if not 0 <= average < 1:
-        raise ValueError(
-            f"Expected average in [0, 1) but got {average}; leave it out for no average."
-        )
-    if clip is not None and not clip > 0:
-        raise ValueError(
-            f"Expected clip > 0, or None for no limit, but got {clip}; leave it out for no limit."
-        )
-
-
-def _check_capturable(
-    warmup: int, replay: int, average: float, graph: bool | None, weight: object
-) -> None:
-    """Refuse what depends on numbers that Python counts: a captured graph repeats the first."""
-    if warmup or replay or average or graph or callable(weight):
-        raise ValueError(
-            "Expected no warmup, replay, average, graph or function as weight with "
-            "capturable=True, since a graph of your own repeats what it did when it was "
-            f"captured, but got warmup={warmup}, replay={replay}, average={average}, "
-            f"graph={graph} and weight={weight}; multiply the penalty by a tensor that changes."
-        )
-
-
-def _check_weight(weight: object) -> None:
-    """Check that a weight is a finite number. A tensor passes: reading it may stall a GPU."""
-    if not (isinstance(weight, Tensor) or (isinstance(weight, Real) and math.isfinite(weight))):
-        raise ValueError(
-            "Expected weight to be a finite number, or a function from the number of the call to "
-            f"one, but got {weight!r}; pass weight=0.1, for example."
-        )
 
 
 def _zero(x: Tensor, y: Tensor) -> Tensor:

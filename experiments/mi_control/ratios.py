@@ -1,0 +1,230 @@
+"""Methods with a classifier that tells joint from product pairs, whose logit is log p(x|y) / p(x).
+
+The classifier sees x with noise of a random size σ, and log σ. What is lowered is its mean logit at
+the joint pairs of a batch, through the pairs and not through the classifier: it is evaluated on a
+batch before it is fitted on it. Its gain over chance on batches that it has not seen, and a kernel
+statistic, open a gate: without evidence of a dependence, the noise of the classifier does no harm.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from experiments.mi_control.config import MIControlConfig
+from experiments.mi_control.draws import Draws
+from experiments.mi_control.networks import Learner, Networks
+from experiments.mi_control.statistics import (
+    RATE,
+    TINY,
+    Average,
+    KernelStatistic,
+    open_gate,
+    project,
+)
+from experiments.mi_control.worlds import Batch
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+LEARNING_RATE, DECAY = 1e-3, 0.1  # of the classifiers' AdamW
+LEAST_NOISE = 0.01  # standard deviation; the largest is 1
+HALF = 0.02  # nats at which the gate of "ratio" is half open
+Fresh = Callable[[], Batch]  # draws samples of the simulator as it is now
+
+
+class Noise(NamedTuple):
+    """The spreading of x: a standard normal tensor, and the logarithm of its size per row."""
+
+    normal: Float[Tensor, "cells n d"]
+    log_size: Float[Tensor, "cells n 1"]
+
+
+class Scales:
+    """Running means and standard deviations of the columns of a side.
+
+    Args:
+        cells: how many.
+        dim: columns.
+        device: where.
+    """
+
+    def __init__(self, cells: int, dim: int, device: str):
+        self.count = torch.zeros((), device=device)
+        self.mean, self.sd = torch.zeros(2, cells, 1, dim, device=device).unbind(0)
+
+    def add(self, x: Float[Tensor, "cells n d"]) -> None:
+        """Count a batch in."""
+        self.count += 1
+        weight = self.count.reciprocal().clamp_min(RATE)
+        self.mean.lerp_(x.mean(1, keepdim=True), weight)
+        self.sd.lerp_(x.std(1, keepdim=True), weight)
+
+    def __call__(self, x: Float[Tensor, "cells n d"]) -> Float[Tensor, "cells n d"]:
+        """Standardise by them."""
+        return (x - self.mean) / (self.sd + TINY)
+
+
+class Memory:
+    """The last batches of both sides, and random rows of them.
+
+    Args:
+        shape: cells, batches, rows of a batch, columns of a side.
+        device: where.
+    """
+
+    def __init__(self, shape: tuple[int, int, int, int], device: str):
+        cells, self.batches, self.n, self.dim = shape
+        self.rows = torch.zeros(cells, self.batches, self.n, 2 * self.dim, device=device)
+        self.count = torch.zeros(1, dtype=torch.long, device=device)
+
+    def add(self, batch: Batch) -> None:
+        """Keep a batch in place of the oldest."""
+        both = torch.cat([batch.x, batch.y], 2)
+        self.rows.index_copy_(1, self.count % self.batches, both[:, None])
+        self.count += 1
+
+    def sample(self, draws: Draws) -> Batch:
+        """As many rows as a batch has, with repetition."""
+        known = self.count.clamp_max(self.batches) * self.n
+        index = torch.minimum((draws.uniform(self.n) * known).long(), known - 1)
+        return Batch(*_take(self.rows.flatten(1, 2), index).split(self.dim, 2))
+
+
+class Ratio:
+    """The classifiers of all cells.
+
+    Args:
+        seeds: of the cells.
+        dim: columns of x and of y.
+        config: the settings.
+        device: where.
+        half: nats at which a gate on the own gain is half open; 0 for no gate.
+        coupled: whether product pairs with the noise of the joint pairs are raised, too: their mean
+            logit does not depend on ρ, and takes noise away.
+    """
+
+    def __init__(
+        self,
+        seeds: Sequence[int],
+        dim: int,
+        config: MIControlConfig,
+        device: str,
+        half: float = 0.0,
+        coupled: bool = False,
+    ):
+        cells, self.dim = len(seeds), dim
+        self.half, self.coupled, self.inner = half, coupled, config.inner_steps
+        self.net = Networks(seeds, (dim + 1, dim), config.hidden, 1, zero=True, device=device)
+        self.learner = Learner([self.net], LEARNING_RATE, DECAY)
+        self.scales = Scales(cells, dim, device), Scales(cells, dim, device)
+        self.gain = Average(cells, device)
+        self.memory = Memory((cells, config.memory, config.batch_size, dim), device)
+
+    def step(self, batch: Batch, draws: Draws, fresh: Fresh | None) -> Float[Tensor, " cells"]:
+        """The mean logit of the joint pairs, in nats; fits the classifier."""
+        seen = batch.detach()
+        with torch.no_grad():
+            for scale, side in zip(self.scales, seen[:2], strict=True):
+                scale.add(side)
+        if fresh is not None:
+            self._fit(fresh, draws)
+        with torch.no_grad():
+            y = self.scales[1](seen.y)
+            logits = self._logits(self.scales[0](seen.x), y, y.roll(1, 1), self._noise(draws))
+            self.gain.add(4 * (2 * math.log(2) - classify(*logits)))
+        value = self._evaluate(batch, draws)
+        if fresh is None:
+            self.memory.add(seen)
+            self._fit(lambda: self.memory.sample(draws), draws)
+        return open_gate(self.gain.above(0.0), self.half) * value if self.half else value
+
+    def _evaluate(self, batch: Batch, draws: Draws) -> Tensor:
+        net, y, noise = self.net.frozen(), self.scales[1](batch.y), self._noise(draws)
+        part = net.part(1, y)
+
+        def mean_logit(x: Tensor) -> Tensor:
+            x = project(self.scales[0](x))
+            return net.rest(net.part(0, spread(x, noise)) + part).mean((1, 2))
+
+        value = mean_logit(batch.x)
+        if not self.coupled:
+            return value
+        assert batch.other is not None
+        return value - mean_logit(batch.other)
+
+    def _fit(self, draw: Fresh, draws: Draws) -> None:
+        for _ in range(self.inner):
+            rows = draw()
+            x, y = self.scales[0](rows.x), self.scales[1](rows.y)
+            other = _take(y, draws.permutation(y.shape[1]))
+            self.learner.take_step(classify(*self._logits(x, y, other, self._noise(draws, x))))
+
+    def _logits(self, x: Tensor, y: Tensor, other: Tensor, noise: Noise) -> tuple[Tensor, Tensor]:
+        """Of the pairs (x, y) and (x, other)."""
+        first = self.net.part(0, spread(x, noise))[:, None]
+        both = first + self.net.part(1, torch.cat([y, other], 1)).unflatten(1, (2, -1))
+        joint, product = self.net.rest(both.flatten(1, 2))[..., 0].chunk(2, 1)
+        return joint, product
+
+    def _noise(self, draws: Draws, like: Tensor | None = None) -> Noise:
+        n = self.memory.n if like is None else like.shape[1]
+        return Noise(draws.normal(n, self.dim), draws.uniform(n, 1) * -math.log(LEAST_NOISE)
+                     + math.log(LEAST_NOISE))  # fmt: skip
+
+
+class Gated:
+    """The default: kernel statistic and classifier, behind one gate.
+
+    The gate is open as far as either of both averages is above zero by more than its error.
+
+    Args:
+        seeds: of the cells.
+        dim: columns of x and of y.
+        config: the settings.
+        device: where.
+    """
+
+    def __init__(self, seeds: Sequence[int], dim: int, config: MIControlConfig, device: str):
+        self.kernel, self.ratio = (
+            KernelStatistic(len(seeds), device),
+            Ratio(seeds, dim, config, device),
+        )
+        self.config = config
+
+    def step(self, batch: Batch, draws: Draws, fresh: Fresh | None) -> Float[Tensor, " cells"]:
+        """The weighted sum of both."""
+        config = self.config
+        value = config.kernel_weight * self.kernel(batch.x, batch.y)
+        value = value + self.ratio.step(batch, draws, fresh)
+        averages = self.kernel.average, self.ratio.gain
+        evidence = torch.maximum(*(each.above(config.threshold) for each in averages))
+        return open_gate(evidence, config.gate) * value
+
+
+def spread(x: Float[Tensor, "cells n d"], noise: Noise) -> Float[Tensor, "cells n e"]:
+    """What a classifier sees of x: x with noise, and the size of the noise in [-1, 1]."""
+    centred = noise.log_size / 2.3 + 1
+    return torch.cat([x + noise.log_size.exp() * noise.normal, centred], 2)
+
+
+def classify(
+    joint: Float[Tensor, "cells n"], product: Float[Tensor, "cells n"]
+) -> Float[Tensor, " cells"]:
+    """The loss of a classifier: 2 log 2 for one that knows nothing.
+
+    Example:
+        >>> classify(torch.zeros(1, 3), torch.zeros(1, 3)).item()
+        1.386...
+    """
+    return (F.softplus(-joint) + F.softplus(product)).mean(1)
+
+
+def _take(rows: Float[Tensor, "cells m d"], index: Tensor) -> Float[Tensor, "cells n d"]:
+    """Rows of each cell."""
+    return rows.gather(1, index[:, :, None].expand(-1, -1, rows.shape[2]))

@@ -1,0 +1,384 @@
+"""A classifier's log-ratio: the estimator that is made for minimising."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mibounds.estimators.base import Estimator
+from mibounds.networks import MLP, Hidden, Standardiser
+from mibounds.samples.checks import check_pair, check_real, check_size
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Shaped
+
+MOMENTUM = 0.02  # weight of a batch in the statistics that standardise
+RARE = 1e-4  # frequency that a label has at least
+NEIGHBOURS = 8  # samples nearest in a real third variable, among which y is exchanged
+
+
+class Ratio(Estimator):
+    """log p(x, y) / p(x) p(y) by classification; the value is its mean over the given pairs.
+
+    A classifier tells given pairs from pairs in which y belongs to another sample; its logit is the
+    log-ratio. For a label it is simpler: log q(y|x) minus the log-frequency of the label.
+
+    Learnt on *spread* samples, x + σ e with σ log-uniform in [``spread``, 1] standard deviations,
+    the classifier is told σ. Where a code is a function of its input, or takes few values, the
+    log-ratio has no useful gradient without that. I(x + σ e; y) <= I(x; y).
+
+    With a third variable, given to every call, it is the log-ratio p(x, y|g) / p(x|g) p(y|g).
+
+    Args:
+        x_dim: columns of x.
+        y_dim: columns of y, unless it is a label.
+        hidden: hidden units of the classifier, in each of its layers.
+        labels: number of values of y, the integers 0, 1, ...; a sequence for several labels at
+            once, one column each.
+        given_dim: columns of a real third variable.
+        given_labels: number of values of a third variable that is a label.
+        spread: the smallest σ; None to learn on the samples as they are.
+
+    Attributes:
+        noisy: 0 if x is spread, 1 if y is.
+
+    Example:
+        >>> ratio = Ratio(3, labels=4)
+        >>> nats = ratio(torch.randn(64, 3), torch.randint(4, (64,)))
+
+    Reference: Yu et al. 2026; the classifier: Sugiyama et al. 2012, section 4.
+    """
+
+    name = "ratio"
+    side = "neither"
+    condition = "the classifier may be too sure, or not sure enough"
+    cost = "N H"
+    reference = "Yu et al. 2026, section 3"
+    has_conditional = False
+    frequencies: Tensor
+    batches: Tensor
+
+    def __init__(
+        self,
+        x_dim: int,
+        y_dim: int | None = None,
+        hidden: Hidden = (128, 128),
+        *,
+        labels: int | tuple[int, ...] | list[int] | None = None,
+        given_dim: int = 0,
+        given_labels: int = 0,
+        spread: float | None = 0.01,
+    ):
+        super().__init__()
+        _check_sizes(x_dim, y_dim, labels, given_dim, given_labels, spread)
+        self.sizes = (labels,) if isinstance(labels, int) else tuple(labels or ())
+        self.labels = math.prod(self.sizes) if self.sizes else 0
+        self.given_dim, self.given_labels, self.spread = given_dim, given_labels, spread
+        self.noisy = 0
+        self.standards = nn.ModuleList(
+            Standardiser(dim, MOMENTUM) for dim in (x_dim, 0 if self.labels else y_dim, given_dim)
+        )
+        inputs = sum(len(s.mean) for s in self.standards) + given_labels + (spread is not None)
+        self.classifier = MLP(inputs, hidden, self.labels or 1, nn.SiLU)
+        assert self.classifier.layers is not None
+        nn.init.zeros_(self.classifier.layers[-1].weight)  # pyright: ignore[reportArgumentType]
+        nn.init.zeros_(self.classifier.offset)
+        self.by_label = bool(self.labels) and not given_dim
+        if self.labels and given_dim:  # the frequencies of y depend on what is given
+            self.baseline = MLP(given_dim, hidden, self.labels, nn.SiLU)
+        self.register_buffer(
+            "frequencies", torch.full((max(1, given_labels), max(1, self.labels)), 1.0)
+        )
+        self.frequencies /= max(1, self.labels)
+        self.register_buffer("batches", torch.zeros(()))
+
+    def forward(
+        self,
+        x: Shaped[Tensor, "n *x"],
+        y: Shaped[Tensor, "n *y"],
+        given: Shaped[Tensor, "n *g"] | None = None,
+        *,
+        group: dist.ProcessGroup | None = None,
+    ) -> Float[Tensor, ""]:
+        """The mean log-ratio of the given pairs, in nats."""
+        batch = check_pair(x, y, group)
+        x, y, given = self.check(x, y, given)
+        return batch.mean(self.log_ratios(*self.standardise(x, y, given)))
+
+    def learning_loss(
+        self,
+        x: Shaped[Tensor, "n *x"],
+        y: Shaped[Tensor, "n *y"],
+        given: Shaped[Tensor, "n *g"] | None = None,
+        *,
+        group: dist.ProcessGroup | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Float[Tensor, ""]:
+        """The classifier's loss on spread samples; the value does not minimise it.
+
+        Args:
+            x: samples.
+            y: samples or labels.
+            given: the third variable, if there is one.
+            group: processes whose batches are joined.
+            generator: source of the noise and of the exchanges.
+        """
+        batch = check_pair(x, y, group)
+        x, y, given = self.check(x, y, given)
+        if self.training:
+            self.observe(*(v if v is None else batch.gather(v) for v in (x, y, given)))
+        x, y, given = self.standardise(x, y, given)
+        return batch.mean(self.losses(*self.blur(x, y, generator), given, generator))
+
+    # --- the parts of a call, on checked samples --------------------------------------------------
+
+    def check(
+        self, x: Tensor, y: Tensor, given: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Bring all sides to shape (n, columns), and labels to shape (n,)."""
+        dims = [len(s.mean) for s in self.standards]
+        x = self._real("x", x, 0, dims)
+        y = _one_label("y", y, self.sizes) if self.labels else self._real("y", y, 1, dims)
+        if (given is None) != (not (self.given_dim or self.given_labels)):
+            raise ValueError(
+                "Expected given= in every call if and only if the estimator was made with "
+                f"given_dim= or given_labels=, but got given_dim={self.given_dim}, "
+                f"given_labels={self.given_labels} and {'no ' if given is None else 'a '}given; "
+                "make the two agree."
+            )
+        if given is not None and self.given_labels:
+            given = _one_label("given", given, (self.given_labels,))
+        elif given is not None:
+            given = self._real("given", given, 2, dims)
+        return x, y, given
+
+    def _real(self, name: str, value: Tensor, which: int, dims: list[int]) -> Tensor:
+        return check_real(name, value, dims[which], self.frequencies.dtype)
+
+    @torch.no_grad()
+    def observe(self, x: Tensor, y: Tensor, given: Tensor | None) -> None:
+        """Update the statistics that standardise, and the frequencies of labels."""
+        for standard, value in zip(self.standards, (x, y, given), strict=True):
+            assert isinstance(standard, Standardiser)
+            if len(standard.mean) and value is not None:
+                standard.observe(value.detach())
+        if self.by_label:
+            shown = F.one_hot(y, self.labels).to(self.frequencies.dtype)
+            rows = shown.new_ones(len(y), 1)
+            if given is not None:
+                rows = F.one_hot(given, self.given_labels).to(shown.dtype)
+            counts = rows.T @ shown
+            seen = counts.sum(1, keepdim=True)
+            weight = (self.batches + 1).reciprocal().clamp_min(MOMENTUM) * (seen > 0)
+            new = torch.lerp(self.frequencies, counts / seen.clamp_min(1), weight)
+            self.frequencies = new.clamp_min(RARE)
+        self.batches = self.batches + 1
+
+    def standardise(
+        self, x: Tensor, y: Tensor, given: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Standardise what is real."""
+        x = self.standards[0](x)
+        y = y if self.labels else self.standards[1](y)
+        return x, y, self.standards[2](given) if given is not None and self.given_dim else given
+
+    def blur(
+        self, x: Tensor, y: Tensor, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Spread one side of standardised samples; log σ comes third, scaled to [-1, 1]."""
+        if self.spread is None:
+            return x, y, None
+        lowest = math.log(self.spread)
+        options = {"generator": generator, "device": x.device, "dtype": x.dtype}
+        log_size = lowest * torch.rand(len(x), 1, **options)
+        noisy = y if self.noisy else x
+        noisy = noisy + log_size.exp() * torch.randn(noisy.shape, **options)
+        x, y = (x, noisy) if self.noisy else (noisy, y)
+        return x, y, 1 - 2 * log_size / min(lowest, -1e-3)
+
+    def log_ratios(
+        self, x: Tensor, y: Tensor, given: Tensor | None = None, size: Tensor | None = None
+    ) -> Float[Tensor, " n"]:
+        """The log-ratio of each given pair.
+
+        Args:
+            x: standardised samples.
+            y: standardised samples, or labels.
+            given: standardised samples of the third variable, or labels.
+            size: how far each is spread, from `blur`; as little as possible if left out.
+        """
+        if self.labels:
+            return self.of_labels(x, given, size).gather(1, y[:, None])[:, 0]
+        return self._scores([x, y], given, size)[:, 0]
+
+    def of_labels(
+        self, x: Tensor, given: Tensor | None = None, size: Tensor | None = None
+    ) -> Float[Tensor, "n labels"]:
+        """The log-ratio of each sample with every label; see `log_ratios`."""
+        scores = self._scores([x], given, size).log_softmax(1)
+        if self.by_label:
+            return scores - self.frequencies[0 if given is None else given].log()
+        return scores - self.baseline(given).log_softmax(1)
+
+    def descent(
+        self, x: Tensor, y: Tensor, given: Tensor | None = None, size: Tensor | None = None
+    ) -> Float[Tensor, " n"]:
+        """What an encoder descends, for each sample; see `log_ratios`.
+
+        The log-ratio of the given pairs; for labels its mean under q(y|x), which is the divergence
+        of q(y|x) from the frequencies. Descending the former, an encoder that goes too far ends at
+        another label; the latter has its minimum where x tells nothing.
+        """
+        if not self.labels:
+            return self.log_ratios(x, y, given, size)
+        ratios = self.of_labels(x, given, size)
+        return (self._scores([x], given, size).softmax(1) * ratios).sum(1)
+
+    def _scores(self, parts: list[Tensor], given: Tensor | None, size: Tensor | None) -> Tensor:
+        x = parts[0]
+        if given is not None and self.given_labels:
+            parts.append(F.one_hot(given, self.given_labels).to(x.dtype))
+        elif given is not None:
+            parts.append(given)
+        if self.spread is not None:
+            parts.append(x.new_full((len(x), 1), -1.0) if size is None else size)
+        return self.classifier(torch.cat(parts, 1))
+
+    def losses(
+        self,
+        x: Tensor,
+        y: Tensor,
+        size: Tensor | None,
+        given: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Float[Tensor, " n"]:
+        """The classifier's loss of each sample, after `blur`."""
+        own = self.log_ratios(x, y, given, size)
+        if not self.labels:
+            exchanged = self.log_ratios(x, exchange(y, given, generator), given, size)
+            return F.softplus(-own) + F.softplus(exchanged)
+        if self.by_label:
+            return -own
+        assert given is not None
+        baseline = F.cross_entropy(self.baseline(given), y, reduction="none")
+        return baseline - (own - baseline.detach())
+
+    @torch.no_grad()
+    def gains(
+        self,
+        x: Tensor,
+        y: Tensor,
+        size: Tensor | None,
+        given: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Float[Tensor, " n"]:
+        """What the classifier knows of each sample, in nats; at most 5.5 of them for real y."""
+        if self.labels:
+            return self.log_ratios(x, y, given, size)
+        return 4 * (2 * math.log(2) - self.losses(x, y, size, given, generator))
+
+
+def exchange(
+    y: Shaped[Tensor, "n *y"],
+    given: Shaped[Tensor, "n *g"] | None = None,
+    generator: torch.Generator | None = None,
+) -> Shaped[Tensor, "n *y"]:
+    """Give each sample the y of another one, which is alike in the third variable.
+
+    Args:
+        y: samples.
+        given: labels, within which y is exchanged; or real samples: among the nearest.
+        generator: source of the exchanges.
+
+    Example:
+        >>> y = torch.arange(4)
+        >>> bool((exchange(y) == y).any())
+        False
+    """
+    n = len(y)
+    options = {"generator": generator, "device": y.device}
+    order = torch.rand(n, **options).argsort()
+    if given is None:
+        other = torch.empty_like(order)
+        other[order] = order.roll(1)
+        return y[other]
+    if given.is_floating_point():
+        distances = torch.cdist(given, given)
+        distances.fill_diagonal_(math.inf)
+        near = distances.topk(min(NEIGHBOURS, n - 1), largest=False).indices
+        pick = torch.randint(near.shape[1], (n, 1), **options)
+        return y[near.gather(1, pick)[:, 0]]
+    order = order[given[order].argsort(stable=True)]  # by label, in random order within each
+    groups = given[order]
+    first = torch.searchsorted(groups, groups)
+    last = torch.searchsorted(groups, groups, right=True)
+    place = torch.arange(n, device=y.device)
+    after = torch.where(place + 1 < last, place + 1, first)
+    other = torch.empty_like(order)
+    other[order] = order[after]
+    return y[other]
+
+
+def _one_label(name: str, labels: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """One label for each sample, from one or several columns of them."""
+    if labels.is_floating_point():
+        raise ValueError(
+            f"Expected {name} to hold labels, integers below {', '.join(map(str, sizes))}, but got "
+            f"{labels.dtype}; pass {name}.long() if they are labels, or {name}_dim= if not."
+        )
+    labels = labels.reshape(len(labels), -1).long()
+    if labels.shape[1] != len(sizes):
+        raise ValueError(
+            f"Expected {name} to have {len(sizes)} column(s) of labels but got "
+            f"{labels.shape[1]}; pass as many numbers of values as columns."
+        )
+    if not labels.is_cuda and len(labels):
+        for column, size in zip(labels.unbind(1), sizes, strict=True):
+            low, high = int(column.min()), int(column.max())
+            if low < 0 or high >= size:
+                raise ValueError(
+                    f"Expected labels in {name} from 0 to {size - 1} but got {low} to {high}; "
+                    "number them from 0 on, or pass the number of values that there are."
+                )
+    joint = labels[:, 0]
+    for column, size in zip(labels.unbind(1)[1:], sizes[1:], strict=True):
+        joint = joint * size + column
+    return joint
+
+
+def _check_sizes(
+    x_dim: int,
+    y_dim: int | None,
+    labels: int | tuple[int, ...] | list[int] | None,
+    given_dim: int,
+    given_labels: int,
+    spread: float | None,
+) -> None:
+    check_size("x_dim", x_dim)
+    if (y_dim is None) == (labels is None):
+        raise ValueError(
+            f"Expected either y_dim or labels but got y_dim={y_dim} and labels={labels}; pass "
+            "y_dim=s.shape[1] for real columns, labels=k for integers from 0 to k - 1."
+        )
+    if labels is None:
+        assert y_dim is not None
+        check_size("y_dim", y_dim)
+    for size in (labels,) if isinstance(labels, int) else tuple(labels or ()):
+        check_size("labels", size, at_least=2)
+    check_size("given_dim", given_dim, at_least=0)
+    check_size("given_labels", given_labels, at_least=0)
+    if given_dim and given_labels:
+        raise ValueError(
+            f"Expected one of given_dim and given_labels but got {given_dim} and {given_labels}; "
+            "pass a label among real columns as zeros and ones."
+        )
+    if spread is not None and not 0 < spread < 1:
+        raise ValueError(
+            f"Expected spread in (0, 1), or None for none, but got {spread}; "
+            "leave it out for 0.01 standard deviations."
+        )

@@ -1,0 +1,273 @@
+"""The penalty's own way to remove information: two witnesses, and a gate that both can open.
+
+A game of an encoder against a critic leaves information behind, or creates it: the critic lags, and
+the encoder runs away from it. So
+
+- the *kernels* of a batch (`mibounds.minimise.dependence`) act at once, without anything learnt;
+- a *classifier* (`mibounds.estimators.Ratio`) finds what they are too faint for. It is learnt from
+  the rows of several batches, judged on each batch *before* it learns from it. Its gradient neither
+  shifts nor stretches a column: that would change what the classifier sees, and no information;
+- the *gate* scales both by e / (e + c), with e the larger of two running means, each less its
+  standard error: of the kernels, and of what the classifier knew about batches that were new to it.
+  Where nothing is found any more the penalty is silent: otherwise its noise would be what moves the
+  encoder.
+
+The value is the classifier's mean log-ratio on the new batch. The gradient is that of the sum.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from mibounds.estimators.ratio import Ratio
+from mibounds.minimise.alternation import Alternation, OptimizerFactory
+from mibounds.minimise.dependence import kernel_nats
+from mibounds.samples.checks import check_pair
+from mibounds.samples.precision import full_precision
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jaxtyping import Float, Shaped
+
+Row = tuple[Tensor, Tensor, Tensor | None]  # x, y, given of a batch
+
+KERNELS = 4.0  # weight of the kernels beside the classifier
+MOST = 2048  # samples that the kernels compare
+GATE = 0.005  # nats at which the gate is half open
+RATE = 0.02  # weight of a batch in the running means
+EPS = 1e-6
+
+
+class Removal(Alternation):
+    """Learns a `Ratio`, and evaluates what the encoder is to minimise.
+
+    Args:
+        estimator: the classifier.
+        make_optimizer: from its parameters to the optimiser that fits it.
+        clip: largest norm of its gradient.
+        memory: number of batches that it learns from.
+        maximise: whether the information is to grow: the classifier alone then, without a gate.
+        seed: of its noise and its negatives.
+
+    Example:
+        >>> removal = Removal(Ratio(3, 2), torch.optim.Adam)
+        >>> x, y = torch.randn(64, 3, requires_grad=True), torch.randn(64, 2)
+        >>> removal.step(x, y, steps=5).backward()
+        >>> x.grad.shape
+        torch.Size([64, 3])
+    """
+
+    def __init__(
+        self,
+        estimator: Ratio,
+        make_optimizer: OptimizerFactory,
+        *,
+        clip: float | None = 10.0,
+        memory: int = 8,
+        maximise: bool = False,
+        seed: int = 0,
+    ):
+        super().__init__(nn.ModuleList([estimator]), make_optimizer, clip=clip, seed=seed)
+        self.estimator, self.memory, self.maximise = estimator, memory, maximise
+        self.batches: list[Row] = []
+        self.means = torch.zeros(2)  # of the kernels, and of the classifier
+        self.variances = torch.zeros(2)
+        self.seen = torch.zeros(())
+
+    def step(
+        self,
+        x: Shaped[Tensor, "n *x"],
+        y: Shaped[Tensor, "n *y"],
+        steps: int,
+        group: dist.ProcessGroup | None = None,
+        given: Shaped[Tensor, "n *g"] | None = None,
+    ) -> Float[Tensor, ""]:
+        """Judge a batch, then learn from it.
+
+        Args:
+            x: samples.
+            y: samples or labels.
+            steps: steps of the classifier.
+            group: processes whose batches are joined: each of them learns from the joined batch.
+            given: the third variable, if there is one.
+
+        Returns:
+            The value in nats, with the gradient to minimise; to maximise with ``maximise``.
+        """
+        with full_precision(x):
+            x, y, given = self._gather(x, y, given, group)
+            self.estimator.noisy = int(y.requires_grad and not x.requires_grad)
+            self._remember(x, y, given)
+            value = self._judge(x, y, given)
+        self._learn(len(x), steps)
+        return value
+
+    def learn(
+        self,
+        x: Shaped[Tensor, "n *x"],
+        y: Shaped[Tensor, "n *y"],
+        steps: int,
+        group: dist.ProcessGroup | None = None,
+        given: Shaped[Tensor, "n *g"] | None = None,
+    ) -> None:
+        """Only learn from a batch; see `step`."""
+        with full_precision(x):
+            x, y, given = self._gather(x.detach(), y.detach(), given, group)
+            self._remember(x, y, given)
+        self._learn(len(x), steps)
+
+    def _gather(
+        self, x: Tensor, y: Tensor, given: Tensor | None, group: dist.ProcessGroup | None
+    ) -> Row:
+        """Checked samples, of all processes."""
+        batch = check_pair(x, y, group)
+        if group is not None and not self._joined:
+            self._join(x, group)
+        if self.means.device != x.device:
+            self.move(lambda v: v.to(x.device))
+        x, y, given = self.estimator.check(x, y, given)
+        return batch.gather(x), batch.gather(y), None if given is None else batch.gather(given)
+
+    # --- judge ------------------------------------------------------------------------------------
+
+    def _judge(self, x: Tensor, y: Tensor, given: Tensor | None) -> Tensor:
+        """What two witnesses say of a batch that is new to both."""
+        generator = self.generator(x.device)
+        sides = self.estimator.standardise(x, y, given)
+        x_side, y_side = (_keep_scale(v) if v.requires_grad else v for v in sides[:2])
+        blurred = self.estimator.blur(x_side, y_side, generator)
+        fixed = {f"ratio.{name}": value for name, value in self._fixed_parameters()[0].items()}
+        pairs = (*blurred[:2], sides[2], blurred[2])
+        own, descent = functional_call(_Views(self.estimator), fixed, pairs)
+        if self.maximise:
+            return own.mean()
+        third = None if sides[2] is None else sides[2][:MOST]
+        kernels = kernel_nats(x[:MOST], y[:MOST], third)
+        known = own.detach()
+        if not self.estimator.labels:
+            known = self.estimator.gains(*blurred, sides[2], generator)
+        gate = self._open(torch.stack([kernels.detach(), known.mean()]))
+        loss = gate * (KERNELS * kernels + descent.mean())
+        return own.detach().mean() + (loss - loss.detach())
+
+    @torch.no_grad()
+    def _open(self, found: Tensor) -> Tensor:
+        """Update the running means, and open the gate as far as they say."""
+        weight = (self.seen + 1).reciprocal().clamp_min(RATE)
+        off = found - self.means
+        good = (off - off == 0).all()  # one bad batch must not close or open it for ever
+        weight = torch.where(good, weight, 0.0)
+        off = torch.where(good, off, 0.0)
+        self.variances = (1 - weight) * (self.variances + weight * off.square())
+        self.means = self.means + weight * off
+        self.seen = self.seen + good
+        error = (self.variances * weight / (2 - weight)).sqrt()
+        excess = (self.means - error).max().clamp_min(0)
+        return excess / (excess + GATE)
+
+    # --- learn ------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def _remember(self, x: Tensor, y: Tensor, given: Tensor | None) -> None:
+        """Keep a batch to learn from; what is not finite is no sample."""
+        row = _map_row((x, y, given), _finite)
+        self.estimator.observe(*row)
+        self.batches = [*self.batches, row][-self.memory :]
+
+    def _learn(self, n: int, steps: int) -> None:
+        """Take steps of the classifier, each from rows of all batches that are kept."""
+        sides = [
+            None if parts[0] is None else torch.cat(parts)
+            for parts in zip(*self.batches, strict=True)
+        ]
+        x, y, given = self.estimator.standardise(*sides)  # pyright: ignore[reportArgumentType]
+        generator = self.generator(x.device)
+        with torch.enable_grad(), full_precision(x), self._learning():
+            for _ in range(steps):
+                rows = torch.randint(len(x), (n,), generator=generator, device=x.device)
+                near = None if given is None else given[rows]
+                blurred = self.estimator.blur(x[rows], y[rows], generator)
+                loss = self.estimator.losses(*blurred, near, generator).mean()
+                self._take_step(loss, None)
+        self.fits += steps
+        self._fixed = None
+
+    # --- what is kept -----------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint holds besides the parameters and buffers of the estimator."""
+        own = {"means": self.means, "variances": self.variances, "seen": self.seen}
+        return {**super().state(), **own, "batches": self.batches}
+
+    def load_state(self, state: dict[str, Any], device: torch.device) -> None:
+        """Continue from a `state`, on a device."""
+        super().load_state(state, device)
+        self.means, self.variances, self.seen = (
+            state[name].to(device) for name in ("means", "variances", "seen")
+        )
+        self.batches = [_map_row(row, lambda v: v.to(device)) for row in state["batches"]]
+
+    def move(self, convert: Callable[[Tensor], Tensor]) -> None:
+        """Move or convert what hangs on the parameters after these have been."""
+        super().move(convert)
+        self.means, self.variances, self.seen = map(
+            convert, (self.means, self.variances, self.seen)
+        )
+        self.batches = [_map_row(row, self._moved(convert)) for row in self.batches]
+
+    def _moved(self, convert: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        device = self.means.device
+        return lambda v: convert(v) if v.is_floating_point() else v.to(device)
+
+
+class _Views(nn.Module):
+    """What a `Ratio` says of pairs, as the forward of a module, for `functional_call`."""
+
+    def __init__(self, estimator: Ratio):
+        super().__init__()
+        self.ratio = estimator
+
+    def forward(self, *pairs: Tensor | None) -> tuple[Tensor, Tensor]:
+        x, y, given, size = pairs
+        assert x is not None
+        assert y is not None
+        return self.ratio.log_ratios(x, y, given, size), self.ratio.descent(x, y, given, size)
+
+
+class _KeepScale(torch.autograd.Function):
+    """Samples, whose gradient will neither shift a column nor stretch it."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        ctx.save_for_backward(values)
+        return values.view_as(values)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        (values,) = ctx.saved_tensors
+        columns = values - values.mean(0)
+        columns = columns / (columns.square().mean(0) + EPS**2).sqrt()
+        g = g - g.mean(0)
+        return g - columns * (g * columns).mean(0)
+
+
+def _keep_scale(values: Tensor) -> Tensor:
+    return _KeepScale.apply(values)  # pyright: ignore[reportReturnType]
+
+
+def _finite(values: Tensor) -> Tensor:
+    values = values.detach()
+    if not values.is_floating_point():
+        return values
+    return torch.nan_to_num(values, 0.0, 0.0, 0.0)
+
+
+def _map_row(row: Row, change: Callable[[Tensor], Tensor]) -> Row:
+    x, y, given = row
+    return change(x), change(y), None if given is None else change(given)
