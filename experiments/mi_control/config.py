@@ -7,6 +7,7 @@ on rows of the batches seen so far, or on the batch itself, as a training loop m
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from experiments.runner.base import Cell, Config
 GOALS = ("minimise", "maximise")
 FAMILIES = ("gaussian", "cubic", "asinh", "power", "spiral")
 CORRELATIONS = ("shared", "pairs")
+LIMIT = 0.9995  # of a correlation
 FRESH = "-fresh"  # ends the name of a method that is fitted on fresh samples
 BASES = (
     "default", "ratio", "ratio-ungated", "ratio-coupled", "kernel", "club", "club_sample",
@@ -132,6 +134,12 @@ class MIControlConfig(Config):
                 f"Expected --dims of at least 2 but got {' '.join(map(str, self.dims)) or 'none'}; "
                 "the first two columns of a spiral turn."
             )
+        most = -0.5 * math.log1p(-(LIMIT**2)) * min(self.dims)
+        if "maximise" in self.goals and self.target > most:
+            raise ValueError(
+                f"Expected --target of at most {most:.1f} nats in {min(self.dims)} columns but got "
+                f"{self.target}; give a lower one, larger --dims, or --goals minimise."
+            )
         for name, least in (("steps", 1), ("last", 1), ("batch_size", 10), ("together", 1),
                             ("hidden", 1), ("inner_steps", 1), ("memory", 1)):  # fmt: skip
             if getattr(self, name) < least:
@@ -145,10 +153,21 @@ class MIControlConfig(Config):
                 "give both, such as --steps 500 --last 100."
             )
         for name in ("rate", "high", "low", "target", "goal", "kernel_weight", "gate"):
-            if not 0 < getattr(self, name) < float("inf"):
+            if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(
                     f"Expected --{name.replace('_', '-')} above 0 but got {getattr(self, name)}; "
                     "leave it out for that of the experiment."
+                )
+        if not 0 <= self.threshold < math.inf:
+            raise ValueError(
+                f"Expected --threshold of at least 0 but got {self.threshold}; "
+                "leave it out for that of the experiment."
+            )
+        for below, above in (("goal", "high"), ("low", "target")):
+            if getattr(self, below) >= getattr(self, above):
+                raise ValueError(
+                    f"Expected --{below} below --{above} but got {getattr(self, below)} and "
+                    f"{getattr(self, above)}; leave both out for those of the experiment."
                 )
 
 

@@ -17,6 +17,8 @@ from torch import Tensor
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
+SAMPLES = 2000  # added to the seed of a cell: its network draws from the seed itself
+
 
 class Draws(ABC):
     """A source of random numbers."""
@@ -67,7 +69,7 @@ class CellDraws(Draws):
     """
 
     def __init__(self, seeds: Sequence[int]):
-        self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        self.generators = [torch.Generator().manual_seed(SAMPLES + seed) for seed in seeds]
 
     def normal(self, *shape: int) -> Float[Tensor, "cells ..."]:
         """Cell by cell."""

@@ -85,6 +85,8 @@ class MIControl(Experiment[MIControlConfig]):
         "last": 5,
         "batch_size": 16,
         "hidden": 8,
+        "high": 2.0,
+        "target": 4.0,
     }
     notes = NOTES
 
@@ -95,8 +97,8 @@ class MIControl(Experiment[MIControlConfig]):
             for goal in GOALS
             if goal in config.goals
             for method in methods_for(goal)
-            for dim in config.dims
-            for family in config.families
+            for dim in dict.fromkeys(config.dims)
+            for family in dict.fromkeys(config.families)
             for correlation in CORRELATIONS
             if correlation in config.correlations
             for seed in range(config.seeds)

@@ -100,6 +100,17 @@ class Program:
                 self.arrived |= (nats >= self.config.target)[:, None]
             self.count += 1
 
+    @property
+    def done(self) -> bool:
+        """Whether all cells have reached the target. Waits for the GPU."""
+        return self.up and bool(self.arrived.all())
+
+    def traces(self) -> Float64[Tensor, "cells steps"]:
+        """The true mutual information after each update; cells that have arrived stay."""
+        taken = int(self.count)
+        self.nats[taken:] = self.nats[taken - 1]
+        return self.nats.T.cpu()
+
     def _draw_fresh(self) -> Batch:
         with torch.no_grad():
             return self.world.sample(self.config.batch_size, self.draws)
@@ -112,7 +123,7 @@ def simulate(
     graph: bool = True,
     draws: Draws | None = None,
 ) -> Traces:
-    """Take all steps of some cells.
+    """Take all steps of some cells, or until all of them have reached the target.
 
     Args:
         cells: of one goal, method and dimension.
@@ -122,7 +133,7 @@ def simulate(
         draws: the random numbers; those of the device if left out.
 
     Example:
-        >>> config = MIControlConfig(dims=(3,), steps=2, last=1, batch_size=16, hidden=4)
+        >>> config = MIControlConfig(steps=2, last=1, batch_size=16, hidden=4, high=2.0)
         >>> cells = [Cell("correct", f"minimise-cubic-{c}-3", "js", 0) for c in ("shared", "pairs")]
         >>> simulate(cells, config).nats.shape
         torch.Size([2, 2])
@@ -139,7 +150,9 @@ def simulate(
         else:
             for _ in range(config.steps):
                 program.update()
-        nats = program.nats.T.cpu()  # waits for the GPU
+                if program.done:
+                    break
+        nats = program.traces()
     finally:
         torch.set_float32_matmul_precision(before)
     ordered = torch.empty_like(nats)
@@ -167,4 +180,5 @@ def _replay(program: Program, steps: int) -> None:
             graph.replay()
             if i % QUEUED == 0:
                 torch.cuda.synchronize()
-        torch.cuda.synchronize()
+                if program.done:
+                    break

@@ -21,7 +21,6 @@ from experiments.mi_control.draws import Draws
 from experiments.mi_control.networks import Learner, Networks
 from experiments.mi_control.statistics import (
     RATE,
-    TINY,
     Average,
     KernelStatistic,
     open_gate,
@@ -46,7 +45,7 @@ class Noise(NamedTuple):
 
 
 class Scales:
-    """Running means and standard deviations of the columns of a side.
+    """Running means and variances of the columns of a side.
 
     Args:
         cells: how many.
@@ -56,18 +55,20 @@ class Scales:
 
     def __init__(self, cells: int, dim: int, device: str):
         self.count = torch.zeros((), device=device)
-        self.mean, self.sd = torch.zeros(2, cells, 1, dim, device=device).unbind(0)
+        self.mean, self.variance = torch.zeros(2, cells, 1, dim, device=device).unbind(0)
 
     def add(self, x: Float[Tensor, "cells n d"]) -> None:
         """Count a batch in."""
         self.count += 1
         weight = self.count.reciprocal().clamp_min(RATE)
-        self.mean.lerp_(x.mean(1, keepdim=True), weight)
-        self.sd.lerp_(x.std(1, keepdim=True), weight)
+        variance, mean = torch.var_mean(x, 1, correction=0, keepdim=True)
+        change = mean - self.mean
+        self.mean += weight * change
+        self.variance.lerp_(variance + (1 - weight) * change**2, weight)
 
     def __call__(self, x: Float[Tensor, "cells n d"]) -> Float[Tensor, "cells n d"]:
         """Standardise by them."""
-        return (x - self.mean) / (self.sd + TINY)
+        return (x - self.mean) / self.variance.sqrt()
 
 
 class Memory:
@@ -134,48 +135,43 @@ class Ratio:
                 scale.add(side)
         if fresh is not None:
             self._fit(fresh, draws)
-        with torch.no_grad():
-            y = self.scales[1](seen.y)
-            logits = self._logits(self.scales[0](seen.x), y, y.roll(1, 1), self._noise(draws))
-            self.gain.add(4 * (2 * math.log(2) - classify(*logits)))
-        value = self._evaluate(batch, draws)
+        value = self._judge(batch, draws)
         if fresh is None:
             self.memory.add(seen)
             self._fit(lambda: self.memory.sample(draws), draws)
         return open_gate(self.gain.above(0.0), self.half) * value if self.half else value
 
-    def _evaluate(self, batch: Batch, draws: Draws) -> Tensor:
-        net, y, noise = self.net.frozen(), self.scales[1](batch.y), self._noise(draws)
-        part = net.part(1, y)
+    def _judge(self, batch: Batch, draws: Draws) -> Tensor:
+        """The mean logit, and the gain, on a batch that is new to the classifier."""
+        net, noise = self.net.frozen(), self._noise(draws)
+        of_y = net.part(1, self.scales[1](batch.y))
 
-        def mean_logit(x: Tensor) -> Tensor:
-            x = project(self.scales[0](x))
-            return net.rest(net.part(0, spread(x, noise)) + part).mean((1, 2))
+        def see(x: Tensor) -> Tensor:
+            return net.part(0, spread(project(self.scales[0](x)), noise))
 
-        value = mean_logit(batch.x)
+        of_x = see(batch.x)
+        own = net.rest(of_x + of_y)[..., 0]
+        with torch.no_grad():
+            product = net.rest(of_x + of_y.roll(1, 1))[..., 0]
+            self.gain.add(4 * (2 * math.log(2) - classify(own, product)))
         if not self.coupled:
-            return value
+            return own.mean(1)
         assert batch.other is not None
-        return value - mean_logit(batch.other)
+        return own.mean(1) - net.rest(see(batch.other) + of_y).mean((1, 2))
 
     def _fit(self, draw: Fresh, draws: Draws) -> None:
+        """Take steps. The rows are in random order, so that the next one is any other one."""
         for _ in range(self.inner):
             rows = draw()
-            x, y = self.scales[0](rows.x), self.scales[1](rows.y)
-            other = _take(y, draws.permutation(y.shape[1]))
-            self.learner.take_step(classify(*self._logits(x, y, other, self._noise(draws, x))))
+            of_x = self.net.part(0, spread(self.scales[0](rows.x), self._noise(draws)))
+            of_y = self.net.part(1, self.scales[1](rows.y))
+            pairs = torch.cat([of_x + of_y, of_x + of_y.roll(1, 1)], 1)
+            self.learner.take_step(classify(*self.net.rest(pairs)[..., 0].chunk(2, 1)))
 
-    def _logits(self, x: Tensor, y: Tensor, other: Tensor, noise: Noise) -> tuple[Tensor, Tensor]:
-        """Of the pairs (x, y) and (x, other)."""
-        first = self.net.part(0, spread(x, noise))[:, None]
-        both = first + self.net.part(1, torch.cat([y, other], 1)).unflatten(1, (2, -1))
-        joint, product = self.net.rest(both.flatten(1, 2))[..., 0].chunk(2, 1)
-        return joint, product
-
-    def _noise(self, draws: Draws, like: Tensor | None = None) -> Noise:
-        n = self.memory.n if like is None else like.shape[1]
-        return Noise(draws.normal(n, self.dim), draws.uniform(n, 1) * -math.log(LEAST_NOISE)
-                     + math.log(LEAST_NOISE))  # fmt: skip
+    def _noise(self, draws: Draws) -> Noise:
+        n, least = self.memory.n, math.log(LEAST_NOISE)
+        log_size = draws.uniform(n, 1) * least
+        return Noise(draws.normal(n, self.dim), log_size)
 
 
 class Gated:
@@ -209,8 +205,8 @@ class Gated:
 
 def spread(x: Float[Tensor, "cells n d"], noise: Noise) -> Float[Tensor, "cells n e"]:
     """What a classifier sees of x: x with noise, and the size of the noise in [-1, 1]."""
-    centred = noise.log_size / 2.3 + 1
-    return torch.cat([x + noise.log_size.exp() * noise.normal, centred], 2)
+    size = 1 - 2 * noise.log_size / math.log(LEAST_NOISE)
+    return torch.cat([x + noise.log_size.exp() * noise.normal, size], 2)
 
 
 def classify(

@@ -31,10 +31,12 @@ class Average:
         ...     average.add(torch.tensor(value))
         >>> average.mean.tolist(), average.variance.tolist()
         ([2.0, 4.0], [1.0, 0.0])
+        >>> average.above(1.0).tolist()
+        [1.422..., 4.0]
     """
 
     def __init__(self, cells: int, device: str = "cpu"):
-        self.count = torch.zeros((), device=device)
+        self.count, self.weight = torch.zeros(2, device=device).unbind()
         self.mean = torch.zeros(cells, device=device)
         self.variance = torch.zeros(cells, device=device)
 
@@ -42,14 +44,15 @@ class Average:
     def add(self, value: Float[Tensor, " cells"]) -> None:
         """Count a value in."""
         self.count += 1
-        weight = self.count.reciprocal().clamp_min(RATE)
+        weight = self.weight.copy_(self.count.reciprocal().clamp_min(RATE))
         change = value - self.mean
         self.variance.copy_((1 - weight) * (self.variance + weight * change**2))
         self.mean += weight * change
 
     def above(self, errors: float) -> Float[Tensor, " cells"]:
         """The mean less some standard errors, or 0 if that is larger."""
-        return (self.mean - errors * (self.variance * (RATE / 2)).sqrt()).clamp_min(0)
+        error = (self.variance * self.weight / (2 - self.weight)).sqrt()
+        return (self.mean - errors * error).clamp_min(0)
 
 
 def open_gate(evidence: Float[Tensor, " cells"], half: float) -> Float[Tensor, " cells"]:
@@ -93,26 +96,32 @@ def kernel_statistic(
         True
     """
     x, y = standardise(x), standardise(y)
-    a, b = centre(mix_kernels(x)), centre(mix_kernels(y))
-    ab, aa, bb = ((p * q).sum((1, 2)) for p, q in ((a, b), (a, a), (b, b)))
-    h = ab / (aa * bb).sqrt()
-    r = (effective_rank(x.detach()) * effective_rank(y)).sqrt()
-    return -0.5 * r * torch.log1p(-h.clamp(max=NEAR_ONE))
+    with torch.no_grad():
+        other = centre(mix_kernels(y)[0])
+        r = (effective_rank(x) * effective_rank(y)).sqrt()
+    h = _Correlation.apply(x, other)
+    return -0.5 * r * torch.log1p(-h.clamp(max=NEAR_ONE))  # pyright: ignore
 
 
 def standardise(x: Float[Tensor, "cells n d"]) -> Float[Tensor, "cells n d"]:
     """Columns with mean 0 and variance 1 in each batch."""
-    return (x - x.mean(1, keepdim=True)) / (x.std(1, keepdim=True) + TINY)
+    return (x - x.mean(1, keepdim=True)) / (x.std(1, correction=0, keepdim=True) + TINY)
 
 
-def mix_kernels(x: Float[Tensor, "cells n d"]) -> Float[Tensor, "cells n n"]:
-    """The mean of Gaussian kernels of several widths."""
+def mix_kernels(
+    x: Float[Tensor, "cells n d"],
+) -> tuple[Float[Tensor, "cells n n"], Float[Tensor, "cells n n"]]:
+    """The mean of Gaussian kernels of several widths, and its derivative by squared distances."""
     square = x.square().sum(-1)
-    products = x @ x.mT
-    distance = (square[:, :, None] + square[:, None] - 2 * products).clamp_min(0)
-    median = distance.detach().flatten(1).median(1).values.clamp_min(TINY)
-    scaled = -distance / median[:, None, None]
-    return sum(((scaled / w).exp() for w in WIDTHS), torch.zeros_like(scaled)) / len(WIDTHS)
+    distance = torch.baddbmm(square[:, :, None] + square[:, None], x, x.mT, alpha=-2).clamp_min_(0)
+    median = distance.flatten(1).median(1).values.clamp_min(TINY)[:, None, None]
+    distance /= -median
+    kernel, slope = torch.zeros_like(distance), torch.zeros_like(distance)
+    for width in WIDTHS:
+        part = (distance / width).exp_()
+        kernel += part
+        slope.add_(part, alpha=-1 / width)
+    return kernel / len(WIDTHS), slope / (len(WIDTHS) * median)
 
 
 def centre(kernel: Float[Tensor, "cells n n"]) -> Float[Tensor, "cells n n"]:
@@ -126,11 +135,40 @@ def centre(kernel: Float[Tensor, "cells n n"]) -> Float[Tensor, "cells n n"]:
         (False, False)
     """
     n = kernel.shape[-1]
-    off = 1 - torch.eye(n, dtype=kernel.dtype, device=kernel.device)
-    kernel = kernel * off
+    kernel = kernel.clone()
+    kernel.diagonal(dim1=1, dim2=2).zero_()
     rows = kernel.sum(2) / (n - 2)
-    total = kernel.sum((1, 2)) / ((n - 1) * (n - 2))
-    return (kernel - rows[:, :, None] - rows[:, None] + total[:, None, None]) * off
+    mean = rows.sum(1)[:, None, None] / (n - 1)
+    kernel -= rows[:, :, None] - mean
+    kernel -= rows[:, None]
+    kernel.diagonal(dim1=1, dim2=2).zero_()
+    return kernel
+
+
+class _Correlation(torch.autograd.Function):
+    """The correlation of the centred kernel of x with another centred one.
+
+    Its gradient in closed form takes half as many passes over n² numbers as autograd's.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, other: Tensor) -> Tensor:
+        kernel, slope = mix_kernels(x)
+        own = centre(kernel)
+        ab, aa, bb = ((p * q).sum((1, 2), keepdim=True)
+                      for p, q in ((own, other), (own, own), (other, other)))  # fmt: skip
+        h = ab / (aa * bb).sqrt()
+        ctx.save_for_backward(x, slope, own, other, h / aa, (aa * bb).rsqrt())
+        return h.flatten()
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:  # pyright: ignore
+        x, slope, own, other, back, scale = ctx.saved_tensors
+        pull = other * scale  # centring is a projection: the gradient of centred kernels is centred
+        pull -= own * back
+        pull *= slope
+        pull *= g[:, None, None]
+        return 4 * (pull.sum(2, keepdim=True) * x - pull @ x), None
 
 
 def effective_rank(x: Float[Tensor, "cells n d"]) -> Float[Tensor, " cells"]:

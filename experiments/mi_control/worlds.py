@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from experiments.mi_control.config import LIMIT
 from experiments.mi_control.draws import Draws
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-LIMIT = 0.9995  # of a correlation
 MEASURED = 16384  # samples that give the scale of y
 ROTATIONS = 1000  # added to the seed of a cell for what is fixed in it
 
@@ -78,9 +78,14 @@ class World:
             torch.stack(parts).to(device) for parts in zip(*fixed, strict=True)
         )
         self.shared = torch.tensor(shared, device=device)[:, None]
-        raw = torch.atanh(torch.where(self.shared, one, each).clamp(-LIMIT, LIMIT))
-        self.raw = raw.requires_grad_()
-        self.scale = torch.ones(len(families), 1, 1, device=device)
+        rho = torch.where(self.shared, one, each)
+        if rho.abs().max() > LIMIT:
+            raise ValueError(
+                f"Expected correlations of at most {LIMIT} at the start but got "
+                f"{rho.abs().max().item():.5f} for {nats} nats in {dim} columns; "
+                "start from fewer nats, or take more columns."
+            )
+        self.raw = torch.atanh(rho).requires_grad_()
         self.scale = torch.stack([self._measure(c, *facts) for c, facts in
                                   enumerate(zip(families, seeds, strict=True))])  # fmt: skip
 

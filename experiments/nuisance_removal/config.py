@@ -23,7 +23,7 @@ WEIGHTS = {  # the methods of the cells, and the field with their weights
     "club_sample": "penalty_weights",
     "default": "penalty_weights",
     "adversary-given": "adversary_weights",
-    # "default-given": "penalty_weights",  # once a penalty can be called with given=y
+    "default-given": "penalty_weights",
 }
 
 

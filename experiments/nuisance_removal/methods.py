@@ -4,8 +4,10 @@
     adversary        a classifier of s on z behind a reversed gradient, learning in the same step
     adversary-given  the same, and the classifier is given the label
     hsic             the normalised Hilbert-Schmidt independence criterion of z and s
-    club, ...        the penalties of the library, see `make_penalty`
-    default-given    a penalty on I(z; s | y) rather than on I(z; s)
+    club             the library's penalty with CLUB
+    club_sample      the library's penalty with CLUBSample
+    default          the library's penalty as it is where nothing is chosen
+    default-given    the same, and the label is given: for I(z; s | y) rather than I(z; s)
 
 References: Ganin et al. 2016, section 4.2 (reversed gradient); Gretton et al. 2005 (HSIC), with the
 normalisation of Cortes et al. 2012.
@@ -22,7 +24,7 @@ from torch.nn import functional as F
 
 import mibounds as mb
 from experiments.domain_adaptation.losses import reverse
-from experiments.nuisance_removal.config import GIVEN
+from experiments.nuisance_removal.config import GIVEN, WEIGHTS
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -159,21 +161,33 @@ def make_penalty(
     """The library's penalty of a method.
 
     Args:
-        method: "club", "club_sample", or "default" for what the library recommends.
+        method: "club", "club_sample", or "default" for what the library does by itself.
         z_dim: columns of z.
         classes: of the label.
         values: of the nuisance, which q(s|z) predicts.
         given: whether the penalty is called with the label as given.
-        seed: of the negatives that it draws.
+        seed: of what it draws.
 
     Example:
         >>> type(make_penalty("club_sample", 4, 10, 10).estimator).__name__
         'CLUBSample'
+        >>> make_penalty("default", 4, 10, 3, given=True).estimator.given_labels
+        10
     """
+    if method == "default":
+        return mb.MIPenalty(z_dim, labels=values, given_labels=classes if given else 0, seed=seed)
+    if given:
+        raise ValueError(
+            f"Expected no label given to {method} but got one; "
+            f"name the method {method!r}, or 'default{GIVEN}'."
+        )
+    estimators = {"club": mb.CLUB, "club_sample": mb.CLUBSample}
+    if method not in estimators:
+        raise ValueError(
+            f"Expected a method among none, {', '.join(WEIGHTS)} but got {method!r}; name one."
+        )
     q = mb.Categorical(z_dim, values)
-    if method == "club_sample":
-        return mb.MIPenalty(mb.CLUBSample(conditional=q), seed=seed)
-    return mb.MIPenalty(mb.CLUB(conditional=q), seed=seed)  # "club", and for now "default"
+    return mb.MIPenalty(estimators[method](conditional=q), seed=seed)
 
 
 def make_removal(
