@@ -460,8 +460,44 @@ def test_a_few_rows_left_over_are_left_out():
     assert result.samples == 100
 
 
-def test_a_subclass_with_a_value_of_its_own_is_averaged():
-    class Twice(mb.CLUB):
+class LogLikelihood(mb.ConditionalEstimator):
+    """A linear estimator as a user writes one: its class says all that `evaluate` needs."""
+
+    name = "log_likelihood"
+    side = "neither"
+    condition = "it lacks the entropy"
+    cost = "N D"
+    reference = "none"
+    linear = True
+
+    def terms(self, x, y):
+        return densities.log_prob(*self.distribution(x, y))
+
+
+def test_a_linear_estimator_needs_its_terms_and_nothing_else():
+    x, y = related(1001, 3, 2, torch.float64)
+    estimator = LogLikelihood(3, 2).double()
+    assert estimator(x, y) == estimator.loglikeli(x, y)
+    terms = estimator.terms(x, y)
+    for size in (1001, 100, 10):  # a last batch of a single row too
+        result = evaluate(estimator, (x, y), batch_size=size)
+        assert result.exact
+        assert result.samples == 1001
+        assert result.nats == pytest.approx(estimator(x, y).item(), rel=1e-12)
+        assert result.error == pytest.approx(terms.std(correction=1).item() / 1001**0.5, rel=1e-9)
+
+
+@pytest.mark.parametrize("estimator", [mb.CLUB(3, 2), mb.NWJ(3, 2), mb.BA(3, 2)])
+def test_an_estimator_without_terms_says_so(estimator):
+    with pytest.raises(NotImplementedError, match=r"a mean of terms, .* define terms\(x, y\) if"):
+        estimator.terms(*related(10, 3, 2))
+
+
+@pytest.mark.parametrize("kind", [mb.CLUB, mb.VUB, LogLikelihood])
+def test_a_subclass_with_a_value_of_its_own_is_averaged(kind):
+    class Twice(kind):
+        linear = True  # of which its terms know nothing
+
         def forward(self, x, y, *, group=None):
             return 2 * super().forward(x, y, group=group)
 

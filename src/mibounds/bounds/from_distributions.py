@@ -193,14 +193,8 @@ def vub(
         batch = check_samples(y, group)
         check_distribution(p, y)
         return warn_if_infinite("VUB", bounds.vub(log_prob(p, y), log_marginal(r, y), batch))
-    try:
-        kl = kl_divergence(p, r)
-        return bounds.vub_kl(kl, Batch(len(kl), group, kl.device))
-    except NotImplementedError:
-        raise ValueError(
-            f"Expected a pair of Distributions whose divergence has a closed form but got "
-            f"{type(p).__name__} and {type(r).__name__}; pass samples y for the sampled form."
-        ) from None
+    kl = divergence(p, r)
+    return bounds.vub_kl(kl, Batch(len(kl), group, kl.device))
 
 
 def ba(
@@ -270,6 +264,17 @@ def doe(
     return bounds.doe(own, log_marginal(r, y), batch)
 
 
+def divergence(p: Distribution, r: Distribution) -> Float[Tensor, " n"]:
+    """KL(p(y|x_i) || r(y)) in closed form."""
+    try:
+        return kl_divergence(p, r)
+    except NotImplementedError:
+        raise ValueError(
+            f"Expected a pair of Distributions whose divergence has a closed form but got "
+            f"{type(p).__name__} and {type(r).__name__}; pass samples y for the sampled form."
+        ) from None
+
+
 def log_marginal(r: Distribution, y: Shaped[Tensor, "n *event"]) -> Float[Tensor, " n"]:
     """Log r(y_i) of a model of the marginal, one for all samples or one for each."""
     return log_prob(r, y) if r.batch_shape else log_prob(r.expand((len(y),)), y)
@@ -283,12 +288,19 @@ def _estimated_entropy(p: Distribution, y: Tensor, batch: Batch) -> Tensor:
     return -batch.mean(fit_gaussian(y, batch).log_prob(y))
 
 
-def warn_if_infinite(name: str, value: Tensor) -> Tensor:
+def warn_if_infinite(name: str, value: Tensor, stacklevel: int = 3) -> Tensor:
+    """Say why an upper bound is infinite; the value itself comes back.
+
+    Args:
+        name: of the bound.
+        value: nats.
+        stacklevel: as for `warnings.warn`; 3 for whoever called the function that calls this one.
+    """
     if not must_not_look(value) and value.isposinf():
         warnings.warn(
             f"{name} is +inf: the conditional gives some y_j the probability zero at some x_i. "
             "That is its true value; smooth the conditional if you need a finite one.",
             RuntimeWarning,
-            stacklevel=3,
+            stacklevel=stacklevel,
         )
     return value

@@ -17,19 +17,17 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, kl_divergence
+from torch.distributions import Distribution
 
-from mibounds.bounds import from_distributions
-from mibounds.bounds.densities import is_discrete, log_prob, log_prob_at, standard_normal
+from mibounds.bounds.densities import is_discrete, log_prob, log_prob_at
 from mibounds.bounds.exponential_families import (
     LOG_2PI,
     club_of_means,
     family_of,
     unwrap,
 )
-from mibounds.bounds.from_conditionals import leave_out_own, log_ratio
-from mibounds.conditionals import Conditional
-from mibounds.estimators import BA, CLUB, VUB, CLUBSample, DoE, Estimator
+from mibounds.bounds.from_conditionals import leave_out_own
+from mibounds.estimators import BA, CLUB, CLUBSample, Estimator
 from mibounds.estimators._jackknife import (
     KEPT,
     Spread,
@@ -41,7 +39,6 @@ from mibounds.estimators._jackknife import (
     refuse_bad_terms,
     without_both,
 )
-from mibounds.estimators.from_conditionals import log_learnt_marginal, nothing
 from mibounds.estimators.from_critics import SMILE
 from mibounds.samples.pairs import Negatives
 
@@ -109,21 +106,30 @@ def choose_accumulator(
         if family_of(p) is None:
             return SampledCLUB(estimator, events, k, generator)
         return ExactCLUB(estimator, p, find_middle(events))
-    if isinstance(estimator, VUB) and computes(estimator, VUB):
-        return RowTerms(_vub_terms(estimator))
-    if isinstance(estimator, DoE) and computes(estimator, DoE):
-        return RowTerms(_doe_terms(estimator))
-    if isinstance(estimator, BA) and computes(estimator, BA):
-        if estimator.entropy is not None:
-            return RowTerms(_ba_terms(estimator, estimator.entropy))
+    if isinstance(estimator, BA) and computes(estimator, BA) and estimator.entropy is None:
         p, y = estimator.distribution(x[:64], y[:64])
         return FrequencyBA(estimator, y) if is_discrete(p) else GaussianBA(estimator, y)
-    return BatchAverage(estimator)
+    return RowTerms(estimator.terms) if has_terms(estimator) else BatchAverage(estimator)
+
+
+def is_averaged(estimator: Estimator) -> bool:
+    """Whether its value over many rows is an average of those on batches."""
+    return not (computes(estimator, CLUB, CLUBSample, BA) or has_terms(estimator))
 
 
 def computes(estimator: Estimator, *kinds: type[Estimator]) -> bool:
     """Whether the value is that of one of these classes: a subclass may have its own."""
     return any(type(estimator).forward is kind.forward for kind in kinds)
+
+
+def has_terms(estimator: Estimator) -> bool:
+    """Whether the value is the mean of `terms`: a subclass may have a `forward` of its own."""
+    for each in type(estimator).__mro__:
+        if "terms" in vars(each):
+            return estimator.linear
+        if "forward" in vars(each):
+            return False
+    return False
 
 
 class ExactCLUB(Accumulator):
@@ -264,39 +270,6 @@ class RowTerms(Accumulator):
 
     def result(self, n: int) -> Evaluation:
         return Evaluation(*self.spread.result(), n, True, "mean over all rows")
-
-
-def _vub_terms(estimator: VUB) -> Callable[[Tensor, Tensor], Tensor]:
-    def terms(x: Tensor, y: Tensor) -> Tensor:
-        p, y = estimator.distribution(x, y)
-        r, z = estimator.marginal, y
-        if r is None:
-            r = standard_normal(p, y)
-        elif isinstance(r, Conditional):
-            r, z = r(nothing(r, len(y))), r.check_y(y)
-        if estimator.form == "kl":
-            try:
-                return kl_divergence(p, r).expand(len(y))
-            except NotImplementedError:
-                return from_distributions.vub(p, r=r)  # which says what is wrong
-        return log_ratio(log_prob(p, y), from_distributions.log_marginal(r, z))
-
-    return terms
-
-
-def _doe_terms(estimator: DoE) -> Callable[[Tensor, Tensor], Tensor]:
-    def terms(x: Tensor, y: Tensor) -> Tensor:
-        p, y = estimator.distribution(x, y)
-        return log_prob(p, y) - log_learnt_marginal(estimator.marginal, y)
-
-    return terms
-
-
-def _ba_terms(estimator: BA, entropy: float) -> Callable[[Tensor, Tensor], Tensor]:
-    def terms(x: Tensor, y: Tensor) -> Tensor:
-        return entropy + log_prob(*estimator.distribution(x, y)).double()
-
-    return terms
 
 
 class GaussianBA(Accumulator):

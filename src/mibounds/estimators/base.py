@@ -20,8 +20,8 @@ class Estimator(nn.Module, ABC):
     """A bound on mutual information, with the conditional or the critic that it is computed from.
 
     The attributes are facts, declared once on the class. Tables, diagnostics and the laws that
-    tests check read them there. ``side`` and ``condition`` may differ for one instance: Barber-
-    Agakov is a lower bound with a known entropy, and neither with an estimated one.
+    tests check read them there. ``side``, ``condition`` and ``linear`` may differ for one instance:
+    Barber-Agakov is a lower bound with a known entropy, and neither with an estimated one.
 
     Attributes:
         name: in the registry `ESTIMATORS`; the pure function of the bound has the same name.
@@ -31,8 +31,8 @@ class Estimator(nn.Module, ABC):
         equation: where it stands in the CLUB paper; "" if it does not.
         reference: who it is due to, with equation or section.
         has_conditional: whether it is computed from q(y|x) rather than from a critic.
-        linear: whether it is a mean over samples of terms that do not depend on the batch, or is
-            linear in them, so that a data set of any size has one exact value.
+        linear: whether it is the mean of `terms`, which do not depend on the batch, or linear in
+            log q over all pairs, so that a data set of any size has one exact value.
         exploding: whether it has a mean of exponentials that a few pairs can carry.
     """
 
@@ -43,7 +43,7 @@ class Estimator(nn.Module, ABC):
     equation: ClassVar[str] = ""
     reference: ClassVar[str]
     has_conditional: ClassVar[bool]
-    linear: ClassVar[bool] = False
+    linear: bool = False
     exploding: ClassVar[bool] = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -65,6 +65,16 @@ class Estimator(nn.Module, ABC):
         group: dist.ProcessGroup | None = None,
     ) -> Float[Tensor, ""]:
         """The bound on a batch of samples, in nats. Changes nothing."""
+
+    def terms(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, " n"]:
+        """What a linear estimator is the mean of: one term per sample, which no other changes.
+
+        Whoever defines it need not define `forward` in a `ConditionalEstimator`.
+        """
+        raise NotImplementedError(
+            f"Expected {type(self).__name__} to be a mean of terms, one per sample, but got none; "
+            "define terms(x, y) if it is linear, and forward if it is not."
+        )
 
     @abstractmethod
     def learning_loss(

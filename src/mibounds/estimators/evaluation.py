@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import math
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from mibounds.estimators import BA, CLUB, VUB, CLUBSample, DoE, Estimator
-from mibounds.estimators._accumulators import Accumulator, Evaluation, choose_accumulator, computes
+from mibounds.bounds.from_distributions import warn_if_infinite
+from mibounds.estimators import Estimator
+from mibounds.estimators._accumulators import (
+    Accumulator,
+    Evaluation,
+    choose_accumulator,
+    is_averaged,
+)
 from mibounds.samples.seeds import Seed, make_generator
 from mibounds.samples.streams import Stream
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Evaluation", "evaluate"]
 
@@ -41,7 +42,7 @@ def evaluate(
       over all pairs of rows. CLUBSample gives the value that its draws scatter around.
     - CLUB with any other conditional (mixture, Student-t, flow): k negatives per row, drawn from
       the current batch and from a sample of constant size of the rows before it.
-    - VUB, DoE, BA: exactly their mean over all rows.
+    - A linear estimator with `terms` (VUB, DoE, BA): *exactly* their mean over all rows.
     - L1Out and the bounds with a critic: the average of their values on batches of
       ``batch_size_pairs`` rows, which depends on that size.
 
@@ -64,6 +65,7 @@ def evaluate(
 
     Example:
         >>> import numpy as np
+        >>> from mibounds import CLUB
         >>> from torch.distributions import Independent, Normal
         >>> estimator = CLUB(conditional=lambda x: Independent(Normal(x, 1.0), 1))
         >>> x = np.random.default_rng(0).normal(size=(1000, 2))
@@ -81,7 +83,7 @@ def evaluate(
             raise ValueError(
                 f"Expected {name} >= {least} but got {value}; leave {name} out for its default."
             )
-    averaged = not computes(estimator, CLUB, CLUBSample, VUB, DoE, BA)
+    averaged = is_averaged(estimator)
     parameter = next((p for p in estimator.parameters() if p.is_floating_point()), None)
     where = next(chain(estimator.parameters(), estimator.buffers()), None)
     rows = Stream(
@@ -117,14 +119,8 @@ def evaluate(
             "an iterator gives its rows only once, so pass it anew."
         )
     result = total.result(rows.seen)
-    if result.nats == math.inf and estimator.side == "upper" and not averaged:
-        warnings.warn(
-            f"{type(estimator).__name__} is +inf: the conditional gives some y_j the probability "
-            "zero at some x_i. That is its true value; smooth the conditional if you need a "
-            "finite one.",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+    if estimator.side == "upper" and not averaged:
+        warn_if_infinite(type(estimator).__name__, torch.tensor(result.nats))
     return result
 
 

@@ -13,9 +13,9 @@ from torch.utils.checkpoint import checkpoint
 
 from mibounds import bounds
 from mibounds.bounds import Draw, from_distributions
-from mibounds.bounds.densities import check_distribution, log_prob, log_prob_same
+from mibounds.bounds.densities import check_distribution, log_prob, log_prob_same, standard_normal
 from mibounds.bounds.exponential_families import club_of_sums, find_centre, sum_normal, unwrap
-from mibounds.bounds.from_conditionals import leave_out_own
+from mibounds.bounds.from_conditionals import leave_out_own, log_ratio
 from mibounds.conditionals import Bernoulli, Categorical, Conditional, Gaussian, GaussianMixture
 from mibounds.conditionals.copulas import Copula
 from mibounds.estimators.base import Estimator, Side, dims_or_part
@@ -54,6 +54,19 @@ class ConditionalEstimator(Estimator):
         super().__init__()
         dims = dims_or_part(type(self).__name__, x_dim, y_dim, "conditional", conditional)
         self.conditional = conditional or Gaussian(*dims, hidden)
+
+    def forward(
+        self,
+        x: Shaped[Tensor, "n *x"],
+        y: Shaped[Tensor, "n *y"],
+        *,
+        group: dist.ProcessGroup | None = None,
+    ) -> Float[Tensor, ""]:
+        """The bound on a batch of samples, in nats: the mean of `terms`, unless redefined."""
+        value = check_pair(x, y, group).mean(self.terms(x, y))
+        if self.side != "upper":
+            return value
+        return from_distributions.warn_if_infinite(type(self).__name__, value)
 
     def loglikeli(
         self,
@@ -325,23 +338,17 @@ class VUB(ConditionalEstimator):
             if isinstance(self.conditional, Conditional):
                 self.side: Side = "neither"
 
-    def forward(
-        self,
-        x: Shaped[Tensor, "n *x"],
-        y: Shaped[Tensor, "n *y"],
-        *,
-        group: dist.ProcessGroup | None = None,
-    ) -> Float[Tensor, ""]:
+    def terms(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, " n"]:
         p, y = self.distribution(x, y)
         if isinstance(self.marginal, Conditional):
             if self.form == "kl":
-                r = self.marginal(nothing(self.marginal, len(y)))
-                return from_distributions.vub(p, r=r, group=group)
-            batch = check_pair(x, y, group)
-            return bounds.vub(log_prob(p, y), log_learnt_marginal(self.marginal, y), batch)
-        return from_distributions.vub(
-            p, y if self.form == "sampled" else None, self.marginal, group=group
-        )
+                r = self.marginal(_nothing(self.marginal, len(y)))
+                return from_distributions.divergence(p, r)
+            return log_ratio(log_prob(p, y), _log_learnt_marginal(self.marginal, y))
+        r = standard_normal(p, y) if self.marginal is None else self.marginal
+        if self.form == "kl":
+            return from_distributions.divergence(p, r)
+        return log_ratio(log_prob(p, y), from_distributions.log_marginal(r, y))
 
     def learning_loss(
         self,
@@ -400,6 +407,7 @@ class BA(ConditionalEstimator):
         if entropy is None:
             self.side: Side = "neither"
             self.condition = "the entropy is estimated"
+            self.linear = False
 
     def forward(
         self,
@@ -408,7 +416,14 @@ class BA(ConditionalEstimator):
         *,
         group: dist.ProcessGroup | None = None,
     ) -> Float[Tensor, ""]:
-        return from_distributions.ba(*self.distribution(x, y), entropy=self.entropy, group=group)
+        if self.entropy is None:
+            return from_distributions.ba(*self.distribution(x, y), group=group)
+        return super().forward(x, y, group=group)
+
+    def terms(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, " n"]:
+        if self.entropy is None:
+            return super().terms(x, y)
+        return log_prob(*self.distribution(x, y)) + self.entropy
 
 
 class DoE(ConditionalEstimator):
@@ -449,17 +464,9 @@ class DoE(ConditionalEstimator):
             _refuse_marginal(marginal)
         self.marginal = marginal
 
-    def forward(
-        self,
-        x: Shaped[Tensor, "n *x"],
-        y: Shaped[Tensor, "n *y"],
-        *,
-        group: dist.ProcessGroup | None = None,
-    ) -> Float[Tensor, ""]:
-        """The estimate on a batch of samples, in nats."""
-        batch = check_pair(x, y, group)
+    def terms(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, " n"]:
         p, y = self.distribution(x, y)
-        return bounds.doe(log_prob(p, y), log_learnt_marginal(self.marginal, y), batch)
+        return log_prob(p, y) - _log_learnt_marginal(self.marginal, y)
 
     def learning_loss(
         self,
@@ -492,21 +499,21 @@ def _refuse_marginal(marginal: object) -> NoReturn:
     )
 
 
-def nothing(marginal: Conditional, n: int) -> Tensor:
+def _nothing(marginal: Conditional, n: int) -> Tensor:
     """As many x's of a conditional on nothing."""
     return marginal.x_standard.mean.new_zeros(n, 0)
 
 
-def log_learnt_marginal(marginal: Conditional, y: Tensor) -> Tensor:
+def _log_learnt_marginal(marginal: Conditional, y: Tensor) -> Tensor:
     """Log r(y_i) of the learnt marginal: one Distribution, made once, for all samples."""
-    return log_prob_same(marginal(nothing(marginal, 1)), marginal.check_y(y))
+    return log_prob_same(marginal(_nothing(marginal, 1)), marginal.check_y(y))
 
 
 def _marginal_loss(
     marginal: Conditional, y: Tensor, training: bool, group: dist.ProcessGroup | None
 ) -> Tensor:
-    """Negative log-likelihood of the learnt marginal, which is let see y while it trains."""
+    """Negative log-likelihood of the learnt marginal, which sees y while it trains."""
     batch = check_pair(y, y, group)
     if training:
-        marginal.observe(nothing(marginal, len(y)), y, batch)
-    return -batch.mean(log_learnt_marginal(marginal, y))
+        marginal.observe(_nothing(marginal, len(y)), y, batch)
+    return -batch.mean(_log_learnt_marginal(marginal, y))
