@@ -26,7 +26,7 @@ from mibounds.bounds.exponential_families import (
     family_of,
     unwrap,
 )
-from mibounds.bounds.from_conditionals import leave_out_own
+from mibounds.bounds.from_conditionals import leave_out_own, log_ratio
 from mibounds.estimators import BA, CLUB, CLUBSample, Estimator
 from mibounds.estimators._jackknife import (
     KEPT,
@@ -238,13 +238,12 @@ class SampledCLUB(Accumulator):
 
     def result(self, n: int) -> Evaluation:
         own = self.own.means(n)[:, 0]
-        total, pairs = without_both(self.total), without_both(self.pairs)
-        values = own - total / pairs
+        others = without_both(self.total) / without_both(self.pairs)
+        if self.impossible:
+            others = torch.full_like(others, -math.inf)
         negatives, note = _limit(self.estimator)
-        if negatives == "all":
-            values = values * (1 - 1 / n)
-        if self.impossible or own[0].isneginf():
-            values = torch.full_like(values, math.inf)
+        everyone = own / n + others * (1 - 1 / n)  # the mean over all j, i among them
+        values = leave_out_own(log_ratio(own, everyone), n, negatives)
         note = f"{note}, estimated with {self.k} drawn negatives per row"
         return Evaluation(values[0].item(), jackknife(values, n), n, False, note)
 
