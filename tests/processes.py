@@ -27,12 +27,8 @@ def cases():
         if "negatives" in inspect.signature(cls).parameters:
             yield f"{name}, all", name, {"negatives": "all"}
         if cls.has_conditional:
-            options = {"marginal": "learned"} if name == "vub" else {}
-            yield (
-                f"{name}, labels",
-                name,
-                {"conditional": lambda: mb.Categorical(X, 3, 4)} | options,
-            )
+            options = {"conditional": lambda: mb.Categorical(X, 3, 4), **cls.for_any_y}
+            yield f"{name}, labels", name, options
     for q in FAMILIES:
         for name in ("club", "l1out", "doe"):
             yield f"{name}, {q.__name__}", name, {"conditional": lambda q=q: q(X, Y, 4)}

@@ -78,8 +78,8 @@ def test_vub_in_kl_form_is_the_expectation_of_the_sampled_form():
 def test_labels(name):
     x = torch.randn(1000, X)
     y = (x[:, 0] > 0).long() + (x[:, 1] > 1).long()
-    options = {"marginal": "learned"} if name == "vub" else {}
-    estimator = mb.ESTIMATORS[name](conditional=mb.Categorical(X, 3), **options)
+    cls = mb.ESTIMATORS[name]
+    estimator = cls(conditional=mb.Categorical(X, 3), **cls.for_any_y)
     mb.fit(estimator, x, y, steps=200, batch_size=256)
     frequencies = torch.bincount(y) / 1000
     entropy = -(frequencies * frequencies.log()).sum()  # the mutual information

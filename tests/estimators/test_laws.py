@@ -20,8 +20,6 @@ from mibounds.samples.checks import without_check
 X, Y, N = 4, 3, 24
 NAMES = tuple(mb.ESTIMATORS)
 BASES = ("club", "nwj")  # one with a conditional and one with a critic, for what their bases do
-# Without options the marginal of VUB is N(0, I), which is a statement about the unit of y.
-WITHOUT_UNIT = {"vub": {"marginal": "learned"}}
 
 
 def samples(n=N, dtype=torch.float32):
@@ -127,6 +125,17 @@ def test_a_single_pair_carries_the_value_of_an_exploding_one_only(name):
     assert (before - value() > 15) == mb.ESTIMATORS[name].exploding
 
 
+@pytest.mark.parametrize("name", [n for n in NAMES if not mb.ESTIMATORS[n].has_conditional])
+def test_a_capped_one_never_exceeds_log_n_with_the_given_pairs_among_its_negatives(name):
+    scores, samples = 30 * torch.eye(8), torch.arange(8.0)
+    for options in options_of(name):
+        estimator = mb.ESTIMATORS[name](critic=lambda x, y: scores[x.long(), y.long()], **options)
+        expected = np.log(8) if estimator.capped and estimator.negatives == "all" else np.inf
+        assert estimator.ceiling(8) == pytest.approx(expected)
+        if estimator.negatives == "all":
+            assert (estimator(samples, samples) <= np.log(8) + 1e-5) == estimator.capped
+
+
 # --- values and gradients ------------------------------------------------------------------------
 
 
@@ -175,7 +184,7 @@ def test_units_do_not_matter_to_value_loss_or_gradient(name, scale):
     x, y = samples()
 
     def numbers(a, b):
-        estimator = make(name, **WITHOUT_UNIT.get(name, {}))
+        estimator = make(name, **mb.ESTIMATORS[name].for_any_y)
         a, b = a * x + a, b * y - b
         estimator.learning_loss(a, b)
         loss, value = estimator.learning_loss(a, b), fixed_value(estimator, a, b)

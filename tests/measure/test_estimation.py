@@ -562,7 +562,7 @@ def test_advice_infonce_ceiling(monkeypatch):
     result = estimate(x, x + 1e-3 * normal(40, 2), methods="infonce", **FAST)
     assert "infonce-ceiling" in codes_of(result)
     low = mb.MethodResult("infonce", "lower", "", 2.0, 0.1, 0.0)
-    assert look_at_estimator(low, mb.InfoNCE, [{}], 1000) == []
+    assert look_at_estimator(low, mb.InfoNCE(2, 2), [{}], 1000) == []
 
 
 def test_advice_variance_exploding():
@@ -573,7 +573,7 @@ def test_advice_variance_exploding():
         x, y = task.sample(500, seed=0)
         quality = quality_of(mb.NWJ(critic=task.log_ratio), x, y)
         row = mb.MethodResult("nwj", "lower", "", 1.0, 0.1, 0.0)
-        found[name] = [a.code for a in look_at_estimator(row, mb.NWJ, [quality], 500)]
+        found[name] = [a.code for a in look_at_estimator(row, mb.NWJ(2, 2), [quality], 500)]
     assert found == {"gaussian-10": ["nwj-variance"], "gaussian-dense": []}
 
 
@@ -584,7 +584,7 @@ def test_advice_log_variance_limit():
     stuck = Independent(Normal(y, math.exp(-7.4)), 1)
     quality = quality_of_conditional(stuck, y, stuck.log_prob(y).mean().item())
     assert quality["at_limit"] == 1
-    codes = {a.code for a in look_at_estimator(row, mb.CLUB, [quality], 100)}
+    codes = {a.code for a in look_at_estimator(row, mb.CLUB(2, 2), [quality], 100)}
     assert "club-log-variance-limit" in codes
 
 

@@ -39,7 +39,6 @@ from mibounds.estimators._jackknife import (
     refuse_bad_terms,
     without_both,
 )
-from mibounds.estimators.from_critics import SMILE
 from mibounds.samples.pairs import Negatives
 
 if TYPE_CHECKING:
@@ -359,7 +358,7 @@ class BatchAverage(Accumulator):
 
     def result(self, n: int) -> Evaluation:
         note = f"average of the values on {self.batches} batches of {self.most}"
-        capped = getattr(self.estimator, "negatives", None) == "all"
-        if capped and not isinstance(self.estimator, SMILE):
-            note += f", none above log {self.most} = {math.log(self.most):.2f} nats"
+        ceiling = self.estimator.ceiling(self.most)
+        if ceiling < math.inf:
+            note += f", none above log {self.most} = {ceiling:.2f} nats"
         return Evaluation(*self.spread.result(), self.samples, False, note)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch.distributed as dist
@@ -34,6 +36,9 @@ class Estimator(nn.Module, ABC):
         linear: whether it is the mean of `terms`, which do not depend on the batch, or linear in
             log q over all pairs, so that a data set of any size has one exact value.
         exploding: whether it has a mean of exponentials that a few pairs can carry.
+        capped: whether `ceiling` holds for it: no value above log N if x_i and y_i are among their
+            own negatives.
+        for_any_y: options that it needs for a y in any unit, or for labels.
     """
 
     name: ClassVar[str]
@@ -45,6 +50,8 @@ class Estimator(nn.Module, ABC):
     has_conditional: ClassVar[bool]
     linear: bool = False
     exploding: ClassVar[bool] = False
+    capped: ClassVar[bool] = False
+    for_any_y: ClassVar[Mapping[str, Any]] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Refuse samples that hold NaN or infinity, on a CPU, then `forward`.
@@ -75,6 +82,10 @@ class Estimator(nn.Module, ABC):
             f"Expected {type(self).__name__} to be a mean of terms, one per sample, but got none; "
             "define terms(x, y) if it is linear, and forward if it is not."
         )
+
+    def ceiling(self, n: int) -> float:
+        """What no value on n samples exceeds, in nats."""
+        return math.inf
 
     @abstractmethod
     def learning_loss(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING, ClassVar, Literal, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -39,6 +39,14 @@ class ConditionalEstimator(Estimator):
         hidden: hidden units of the default conditional, a diagonal `Gaussian`.
         conditional: instead of those three, a module or any callable from x to a Distribution with
             batch shape (n,). With a plain callable there is nothing to learn.
+
+    Example:
+        >>> class LogLikelihood(ConditionalEstimator):
+        ...     side, linear = "neither", True
+        ...
+        ...     def terms(self, x, y):
+        ...         return log_prob(*self.distribution(x, y))
+        >>> nats = LogLikelihood(3, 2, 16)(torch.randn(64, 3), torch.randn(64, 2))
     """
 
     has_conditional = True
@@ -304,6 +312,7 @@ class VUB(ConditionalEstimator):
     equation = "6, 8"
     reference = "Alemi et al. 2017, equation 14"
     linear = True
+    for_any_y: ClassVar = {"marginal": "learned"}  # N(0, I) speaks of the unit of y
 
     def __init__(
         self,

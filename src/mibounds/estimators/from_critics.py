@@ -74,6 +74,10 @@ class CriticEstimator(Estimator):
         self.observe(x, y, group)
         return -self.forward(x, y, group=group)
 
+    def ceiling(self, n: int) -> float:
+        """Log n where the given pairs stand among the negatives of a capped bound."""
+        return math.log(n) if self.capped and self.negatives == "all" else math.inf
+
     @abstractmethod
     def from_scores(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
         """The bound from the scores of all pairs."""
@@ -113,6 +117,7 @@ class DV(CriticEstimator):
     equation = "3"
     reference = "Donsker and Varadhan 1983"
     exploding = True
+    capped = True
 
     def from_scores(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
         return bounds.dv(scores, self.negatives)
@@ -140,6 +145,7 @@ class MINE(CriticEstimator):
     equation = "3"
     reference = "Belghazi et al. 2018, equation 12 and section 3.2"
     exploding = True
+    capped = True
     log_average: Tensor
 
     def __init__(
@@ -200,6 +206,7 @@ class NWJ(CriticEstimator):
     equation = "4"
     reference = "Nguyen, Wainwright and Jordan 2010"
     exploding = True
+    capped = True
 
     def __init__(
         self,
@@ -238,6 +245,7 @@ class InfoNCE(CriticEstimator):
     cost = "N² H"
     equation = "5"
     reference = "van den Oord et al. 2018"
+    capped = True
 
     def __init__(
         self,
@@ -277,6 +285,7 @@ class TUBA(CriticEstimator):
     cost = "N² H"
     reference = "Poole et al. 2019, sections 2.2 and 2.4"
     exploding = True
+    capped = True
 
     def __init__(
         self,
@@ -355,6 +364,7 @@ class JS(CriticEstimator):
     cost = "N² H"
     reference = "Nowozin et al. 2016, table 6; Hjelm et al. 2019, equation 4"
     exploding = True
+    capped = True
 
     def from_scores(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
         nothing = scores.diagonal.new_zeros(scores.batch.size)
@@ -440,6 +450,7 @@ class FLO(CriticEstimator):
     cost = "N² H"
     reference = "Guo et al. 2022, section 3"
     exploding = True
+    capped = True
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from torch.distributions import Distribution
 
 from mibounds.bounds.densities import fit_gaussian, is_discrete, log_prob
 from mibounds.conditionals.base import LOG_VARIANCE_LIMIT
-from mibounds.estimators import ConditionalEstimator, CriticEstimator, Estimator, InfoNCE
+from mibounds.estimators import ConditionalEstimator, CriticEstimator, Estimator
 from mibounds.measure.copula_model import CopulaFit
 from mibounds.measure.copula_model.gaussian_regressions import gaussian_information
 from mibounds.measure.methods import FEW_COLUMNS
@@ -183,28 +183,29 @@ def look_at_results(rows: Sequence[MethodResult]) -> list[Advice]:
 
 
 def look_at_estimator(
-    row: MethodResult, method: type[Estimator], qualities: Sequence[dict[str, float]], paired: int
+    row: MethodResult, estimator: Estimator, qualities: Sequence[dict[str, float]], paired: int
 ) -> list[Advice]:
     """Reasons in the value of one cross-fitted estimator.
 
     Args:
         row: its value.
-        method: its class.
+        estimator: that of any of the folds, for the facts that it declares.
         qualities: of its conditional or critic on each fold, by `quality_of`.
         paired: rows that were paired with each other.
     """
     advice = []
-    if method is InfoNCE and row.nats > math.log(paired) - 1:
+    ceiling = estimator.ceiling(paired)
+    if row.nats > ceiling - 1:
         advice.append(
             Advice(
-                "infonce-ceiling",
-                f"InfoNCE reads {row.nats:.2f} nats and cannot exceed the logarithm of the "
-                f"{paired} rows that were paired with each other, {math.log(paired):.2f}.",
+                f"{row.method}-ceiling",
+                f"{row.method} reads {row.nats:.2f} nats and cannot exceed the logarithm of the "
+                f"{paired} rows that were paired with each other, {ceiling:.2f}.",
                 "Read it only as a lower bound; use copula_model for a value, or more rows.",
             )
         )
     pairs = min((q["pairs"] for q in qualities if "pairs" in q), default=math.inf)
-    if method.exploding and (pairs < FEW_PAIRS or not math.isfinite(row.nats)):
+    if estimator.exploding and (pairs < FEW_PAIRS or not math.isfinite(row.nats)):
         advice.append(
             Advice(
                 f"{row.method}-variance",

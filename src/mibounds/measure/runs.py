@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from mibounds.conditionals import Categorical
-from mibounds.estimators import VUB, ConditionalEstimator, Estimator
+from mibounds.estimators import ConditionalEstimator, Estimator
 from mibounds.estimators.fitting import fit
 from mibounds.measure import diagnostics
 from mibounds.measure.classical import ClassicalEstimator
@@ -267,7 +267,7 @@ class _EstimatorRun(Run):
         first = fitted[0]
         row = MethodResult(self.method.name, first.side, first.condition, mean, error, seconds)
         paired = min(PAIRED, min(len(f) for f in p.folds))
-        advice = diagnostics.look_at_estimator(row, self.method, qualities, paired)
+        advice = diagnostics.look_at_estimator(row, first, qualities, paired)
         return Outcome([row], error, "normal, from the spread over folds", history, advice)
 
     def _fit_outside(
@@ -307,10 +307,10 @@ class _EstimatorRun(Run):
         if issubclass(method, ConditionalEstimator) and labels:
             codes, classes = p.y.codes()
             y = torch.as_tensor(codes, device=p.device)
-            more: dict[str, Any] = {"marginal": "learned"} if method is VUB else {}
 
             def make_for_labels() -> Estimator:
-                return method(conditional=Categorical(x.shape[1], classes, hidden), **more)
+                q = Categorical(x.shape[1], classes, hidden)
+                return method(conditional=q, **method.for_any_y)
 
             return make_for_labels, x, y
         if issubclass(method, ConditionalEstimator) and "discrete" in p.y.kinds:
