@@ -64,7 +64,7 @@ def make(method: str, x_dim: int, y_dim: int = 0, labels: int = 0, **options: An
         return mb.MIPenalty(x_dim, y_dim or None, labels=labels or None, lr=lr)
     if method.startswith("published"):
         kind = AsPublishedCLUBSample if method.endswith("sample") else AsPublishedCLUB
-        return mb.MIPenalty(kind(x_dim, y_dim, hidden or 64), lr=lr or 3e-4, check_every=0)
+        return mb.MIPenalty(kind(x_dim, y_dim, hidden or 64), lr=lr or 3e-4, adapt=False)
     kind = mb.CLUBSample if method == "club_sample" else mb.CLUB
     if labels:
         return mb.MIPenalty(kind(conditional=mb.Categorical(x_dim, labels, **wide)), lr=lr)

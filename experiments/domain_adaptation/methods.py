@@ -267,6 +267,7 @@ def make_penalty(method: str, config: DomainAdaptationConfig, seed: int) -> MIPe
             inner_steps=c.inner_steps,
             optimizer=lambda ps: torch.optim.Adam(ps, lr=c.mi_lr, betas=BETAS, fused=True),
             seed=seed,
+            adapt=False,
             capturable=True,
         )
 

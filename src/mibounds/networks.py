@@ -65,6 +65,24 @@ class MLP(nn.Module):
         return self.layers(x).to(x.dtype)
 
 
+def use_units_that_live(module: nn.Module) -> None:
+    """Put SiLU units in the place of ReLU in all perceptrons of a module.
+
+    While what they see moves, ReLU units can end up at zero for every sample, for good.
+
+    Example:
+        >>> net = MLP(3, 16, 2)
+        >>> use_units_that_live(net)
+        >>> net.layers[1]
+        SiLU()
+    """
+    for part in module.modules():
+        if isinstance(part, MLP) and part.layers is not None:
+            for i, layer in enumerate(part.layers):
+                if isinstance(layer, nn.ReLU):
+                    part.layers[i] = nn.SiLU()
+
+
 class Standardiser(nn.Module):
     """Shift and scale each column to mean 0 and variance 1, from running statistics.
 

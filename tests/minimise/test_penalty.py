@@ -56,7 +56,7 @@ def test_minimising_takes_a_known_dependence_away():
     """x = sin θ a + cos θ b, y = cos θ a + sin θ b: the correlation is sin 2θ."""
     torch.manual_seed(0)
     theta = nn.Parameter(torch.full((3,), 0.5))
-    penalty = mb.MIPenalty(mb.CLUB(3, 3), inner_steps=3)
+    penalty = mb.MIPenalty(mb.CLUB(3, 3), inner_steps=3, lr=5e-3)
     optimizer = torch.optim.Adam([theta], lr=1e-2)
 
     def truth():
@@ -118,20 +118,22 @@ def test_sequences_and_padding():
     z, s = torch.randn(4, 6, Z), torch.randn(4, 6, S)
     mask = torch.arange(6) < torch.tensor([6, 3, 1, 4])[:, None]
     a, b, c = make(), make(), make()
+    z.requires_grad_()
     torch.testing.assert_close(a(z, s), b(z.flatten(0, 1), s.flatten(0, 1)))
+    z = z.detach()
     z[~mask] = math.nan  # padding may hold anything
     value = a(z.requires_grad_(), s, mask=mask)
     value.backward()
     assert z.grad[mask].isfinite().all()
     assert (z.grad[~mask] == 0).all()
     c.load_state_dict(b.state_dict())
-    torch.testing.assert_close(value, c(z.detach()[mask], s[mask]))
+    torch.testing.assert_close(value, c(z[mask], s[mask]))
     labels = torch.randint(3, (4, 6))
     assert mb.MIPenalty(mb.CLUB(conditional=mb.Categorical(Z, 3)))(z, labels, mask=mask) > -9
 
 
 def test_replay_fits_to_earlier_batches_too():
-    penalty = make(replay=2, inner_steps=1, lr=0.01)
+    penalty = make(replay=2, inner_steps=1, lr=0.01, adapt=False)
     torch.manual_seed(1)
     estimator = mb.CLUB(Z, S, 8)
     optimizer = torch.optim.Adam(estimator.parameters(), lr=0.01, fused=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch import distributions as D
 from torch.distributions import Distribution
 
@@ -38,7 +38,7 @@ class Gaussian(Conditional):
 
     def __init__(self, x_dim: int, y_dim: int, hidden: Hidden = 64):
         super().__init__(x_dim, y_dim)
-        self.net = MLP(x_dim, hidden, 2 * y_dim, nn.SiLU)
+        self.net = MLP(x_dim, hidden, 2 * y_dim)
 
     def forward(self, x: Shaped[Tensor, "n *x"]) -> Distribution:
         loc, log_variance = self.outputs(x).chunk(2, -1)
@@ -63,7 +63,7 @@ class UnitGaussian(Conditional):
 
     def __init__(self, x_dim: int, y_dim: int, hidden: Hidden = 64):
         super().__init__(x_dim, y_dim)
-        self.net = MLP(x_dim, hidden, y_dim, nn.SiLU)
+        self.net = MLP(x_dim, hidden, y_dim)
 
     def forward(self, x: Shaped[Tensor, "n *x"]) -> Distribution:
         loc = self.loc(self.outputs(x))
@@ -85,7 +85,7 @@ class FullGaussian(Conditional):
 
     def __init__(self, x_dim: int, y_dim: int, hidden: Hidden = 64):
         super().__init__(x_dim, y_dim)
-        self.net = MLP(x_dim, hidden, 2 * y_dim + y_dim * (y_dim - 1) // 2, nn.SiLU)
+        self.net = MLP(x_dim, hidden, 2 * y_dim + y_dim * (y_dim - 1) // 2)
 
     def forward(self, x: Shaped[Tensor, "n *x"]) -> Distribution:
         d = self.y_dim
@@ -115,7 +115,7 @@ class LowRankGaussian(Conditional):
     def __init__(self, x_dim: int, y_dim: int, hidden: Hidden = 64, rank: int = 2):
         check_size("rank", rank)
         super().__init__(x_dim, y_dim)
-        self.net = MLP(x_dim, hidden, (2 + rank) * y_dim, nn.SiLU)
+        self.net = MLP(x_dim, hidden, (2 + rank) * y_dim)
         self.rank = rank
 
     def forward(self, x: Shaped[Tensor, "n *x"]) -> Distribution:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch import distributions as D
 from torch.distributions import Distribution
 
@@ -34,7 +34,7 @@ class Categorical(Conditional):
     def __init__(self, x_dim: int, classes: int, hidden: Hidden = 64):
         check_size("classes", classes, at_least=2)
         super().__init__(x_dim, classes)
-        self.net = MLP(x_dim, hidden, classes, nn.SiLU)
+        self.net = MLP(x_dim, hidden, classes)
 
     def forward(self, x: Shaped[Tensor, "n *x"]) -> Distribution:
         return D.Categorical(logits=self.outputs(x), validate_args=False)
@@ -79,7 +79,7 @@ class Bernoulli(Conditional):
 
     def __init__(self, x_dim: int, y_dim: int, hidden: Hidden = 64):
         super().__init__(x_dim, y_dim)
-        self.net = MLP(x_dim, hidden, y_dim, nn.SiLU)
+        self.net = MLP(x_dim, hidden, y_dim)
 
     def forward(self, x: Shaped[Tensor, "n *x"]) -> Distribution:
         logits = self.outputs(x)

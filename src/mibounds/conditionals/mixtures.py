@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch import distributions as D
 from torch.distributions import Distribution
 
@@ -34,7 +34,7 @@ class GaussianMixture(Conditional):
     def __init__(self, x_dim: int, y_dim: int, hidden: Hidden = 64, components: int = 8):
         check_size("components", components)
         super().__init__(x_dim, y_dim)
-        self.net = MLP(x_dim, hidden, components * (1 + 2 * y_dim), nn.SiLU)
+        self.net = MLP(x_dim, hidden, components * (1 + 2 * y_dim))
         self.components = components
         with torch.no_grad():  # spread the means over the data, or the components stay equal
             self.net.offset[components : components * (1 + y_dim)].normal_()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch import distributions as D
 from torch.distributions import Distribution
 
@@ -32,7 +32,7 @@ class StudentT(Conditional):
 
     def __init__(self, x_dim: int, y_dim: int, hidden: Hidden = 64):
         super().__init__(x_dim, y_dim)
-        self.net = MLP(x_dim, hidden, 3 * y_dim, nn.SiLU)
+        self.net = MLP(x_dim, hidden, 3 * y_dim)
         with torch.no_grad():  # start near the Gaussian
             self.net.offset[2 * y_dim :] += 10.0
 

@@ -47,6 +47,7 @@ class RecordedCalls:
         y: Shaped[Tensor, "n *y"],
         steps: int,
         group: dist.ProcessGroup | None = None,
+        given: Shaped[Tensor, "n *g"] | None = None,
     ) -> RecordedCall | None:
         """The recorded call for a batch; None if this batch has to be called as usual.
 
@@ -55,6 +56,7 @@ class RecordedCalls:
             y: samples.
             steps: steps of q.
             group: processes whose batches are joined, which rules a recording out.
+            given: a third variable, if there is one.
         """
         optimizer = self.alternation.optimizer
         possible = _on_gpu(x) and self.plain and group is None
@@ -66,11 +68,12 @@ class RecordedCalls:
                     f"{x.device} and group={group}; leave graph out."
                 )
             return None
-        kinds = tuple((v.shape, v.dtype, v.requires_grad) for v in (x, y))
+        sides = (x, y, given)
+        kinds = tuple(None if v is None else (v.shape, v.dtype, v.requires_grad) for v in sides)
         rates = tuple(options["lr"] for options in optimizer.param_groups)
         kind = (kinds, steps, torch.is_grad_enabled(), rates)
         if kind in self._seen and kind not in self._calls:
-            self._calls[kind] = self._record(x, y, steps)
+            self._calls[kind] = self._record(x, y, steps, given)
         elif len(self._seen) < MOST:  # otherwise the shapes change all the time
             self._seen.add(kind)  # the first of its kind may be the only one
         return self._calls.get(kind)
@@ -80,8 +83,10 @@ class RecordedCalls:
         self._seen.clear()
         self._calls.clear()
 
-    def _record(self, x: Tensor, y: Tensor, steps: int) -> RecordedCall | None:
-        call = RecordedCall(self.alternation, x, y, steps)
+    def _record(
+        self, x: Tensor, y: Tensor, steps: int, given: Tensor | None
+    ) -> RecordedCall | None:
+        call = RecordedCall(self.alternation, x, y, steps, given)
         reason = call.record()
         if reason is None:
             return call
@@ -109,6 +114,7 @@ class RecordedCall:
         x: samples of the kind that it will be called with.
         y: samples of that kind.
         steps: steps of q.
+        given: a third variable of that kind, if there is one.
     """
 
     def __init__(
@@ -117,9 +123,11 @@ class RecordedCall:
         x: Shaped[Tensor, "n *x"],
         y: Shaped[Tensor, "n *y"],
         steps: int,
+        given: Shaped[Tensor, "n *g"] | None = None,
     ):
         self.alternation, self.steps = alternation, steps
         self.sides = [v.detach().clone() for v in (x, y)]
+        self.given = None if given is None else given.detach().clone()
         needed = [torch.is_grad_enabled() and v.requires_grad for v in (x, y)]
         self.gradients = [
             torch.zeros_like(v) if need else None
@@ -136,8 +144,7 @@ class RecordedCall:
             Why it cannot be recorded, if so.
         """
         alternation = self.alternation
-        state = [*alternation.learnt, *(buffer for *_, buffer in self.statistics)]
-        state += [*alternation.moments().values(), self.value]
+        state = [*alternation.written(), self.value]
         state += [g for g in self.gradients if g is not None]
         generators = [alternation.generator(self.value.device)] if alternation.draws else []
         recorded = record_cuda_graph(self._call, state, generators)
@@ -146,12 +153,18 @@ class RecordedCall:
         self.recorded = recorded
         return None
 
-    def __call__(self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]) -> Float[Tensor, ""]:
+    def __call__(
+        self,
+        x: Shaped[Tensor, "n *x"],
+        y: Shaped[Tensor, "n *y"],
+        given: Shaped[Tensor, "n *g"] | None = None,
+    ) -> Float[Tensor, ""]:
         """Fit q to the samples, and give the bound."""
         with torch.no_grad():
             put_back(self.statistics)  # a call that is not recorded may have come between
-            for own, given in zip(self.sides, (x, y), strict=True):
-                own.copy_(given)
+            for own, new in zip((*self.sides, self.given), (x, y, given), strict=True):
+                if own is not None and new is not None:
+                    own.copy_(new)
             self.recorded()
         self.alternation.count_recorded(self.steps)
         # Copies: the next call overwrites the tensors of this one.
@@ -164,11 +177,9 @@ class RecordedCall:
             v.detach().requires_grad_(g is not None)
             for v, g in zip(self.sides, self.gradients, strict=True)
         ]
-        self.alternation.take_steps(x.detach(), y.detach(), self.steps, in_place=True)
-        with torch.enable_grad():
-            value = self.alternation.evaluate(x, y, copies=False)
-            wanted = [v for v in sides if v.requires_grad]
-            gradients = torch.autograd.grad(value, wanted) if wanted else ()
+        value = self.alternation.recordable(x, y, self.steps, self.given)
+        wanted = [v for v in sides if v.requires_grad]
+        gradients = torch.autograd.grad(value, wanted) if wanted else ()
         with torch.no_grad():
             self.value.copy_(value)
             own = (g for g in self.gradients if g is not None)

@@ -11,6 +11,10 @@ halves never reach each other's parameters:
 - a known conditional has nothing to fit and is not touched: the gradients of an encoder inside
   log p(y|x) stay.
 
+An encoder can escape q: it stretches its columns, or hides what it knows in small differences of
+them. No such linear map changes the mutual information. So q(y|x) sees x whitened by the batch,
+where x comes from an encoder.
+
 Reference: Cheng et al. 2020, Algorithm 1 and section 3.3.
 """
 
@@ -26,7 +30,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.optim import Optimizer
 
+from mibounds.conditionals import Conditional
 from mibounds.estimators import CLUBSample, Estimator
+from mibounds.minimise.dependence import standardise_batch, whiten
+from mibounds.networks import use_units_that_live
 from mibounds.samples.batches import Batch
 from mibounds.samples.checks import without_check
 from mibounds.samples.precision import full_precision
@@ -49,6 +56,7 @@ class Alternation:
         average: weight of the past in an average of q's parameters that the bound is evaluated
             with; 0 for the parameters themselves.
         clip: largest norm of q's gradient; None for no limit.
+        adapt: whether q sees the samples of an encoder whitened, through units that cannot die.
         in_place: whether the optimiser's state exists before the first fit, and statistics stay in
             the tensors that hold them now. A CUDA graph needs both.
         seed: of the negatives that `CLUBSample` draws.
@@ -57,6 +65,7 @@ class Alternation:
         learnt: parameters of q; empty if the conditional is known.
         optimizer: of those; None if there are none.
         fits: steps of q so far.
+        moving: whether x and whether y come from an encoder, as far as the last call told.
 
     Example:
         >>> import mibounds as mb
@@ -75,10 +84,14 @@ class Alternation:
         *,
         average: float = 0.0,
         clip: float | None = None,
+        adapt: bool = False,
         in_place: bool = False,
         seed: int = 0,
     ):
-        self.estimators = estimators
+        if adapt:
+            use_units_that_live(estimators)
+        self.estimators, self.adapt = estimators, adapt
+        self.moving = (False, False)
         self.average, self.clip, self.in_place = average, clip, in_place
         self.fits = 0
         self.learnt = [p for p in estimators.parameters() if p.requires_grad]
@@ -134,12 +147,33 @@ class Alternation:
         """
         statistics = self.statistics() if in_place else []
         with torch.enable_grad(), full_precision(x), self._learning():
+            directions = list(self._directions(x, y, group))
             for _ in range(steps):
-                losses = [
-                    e.learning_loss(*sides, group=group) for e, sides in self._directions(x, y)
-                ]
+                losses = [e.learning_loss(*sides, group=group) for e, sides in directions]
                 self._take_step(sum(losses[1:], losses[0]), group)
         put_back(statistics)
+
+    def recordable(
+        self,
+        x: Shaped[Tensor, "n *x"],
+        y: Shaped[Tensor, "n *y"],
+        steps: int,
+        given: Shaped[Tensor, "n *g"] | None = None,
+    ) -> Float[Tensor, ""]:
+        """A whole call, which writes only into tensors that stay where they are.
+
+        Args:
+            x: samples.
+            y: samples.
+            steps: steps of q.
+            given: a third variable, for an estimator that takes one.
+
+        Returns:
+            The bound, whose gradient has to be taken before the next call.
+        """
+        self.take_steps(x.detach(), y.detach(), steps, in_place=True)
+        with torch.enable_grad():
+            return self.evaluate(x, y, given=given, copies=False)
 
     def count_recorded(self, steps: int) -> None:
         """Count steps that a CUDA graph has taken."""
@@ -219,7 +253,7 @@ class Alternation:
         qs = self._fixed_parameters() if copies else [{} for _ in self.estimators]
         values = []
         with full_precision(x), without_check():
-            for (e, sides), q in zip(self._directions(x, y), qs, strict=True):
+            for (e, sides), q in zip(self._directions(x, y, group), qs, strict=True):
                 options: dict[str, Any] = {"group": group}
                 if given is not None:
                     options["given"] = given
@@ -250,13 +284,22 @@ class Alternation:
             ]
         return self._fixed
 
+    def note_gradients(self, x: Tensor, y: Tensor) -> None:
+        """Note which of x and y come from an encoder."""
+        self.moving = (x.requires_grad, y.requires_grad)
+
     def _directions(
-        self, x: Tensor, y: Tensor
+        self, x: Tensor, y: Tensor, group: dist.ProcessGroup | None
     ) -> Iterator[tuple[Estimator, tuple[Tensor, Tensor]]]:
         """Each estimator with its two arguments."""
-        for e, sides in zip(self.estimators, ((x, y), (y, x)), strict=False):
+        directions = ((x, y, self.moving[0]), (y, x, self.moving[1]))
+        for e, (own, other, moving) in zip(self.estimators, directions, strict=False):
             assert isinstance(e, Estimator)
-            yield e, sides
+            learnt = isinstance(getattr(e, "conditional", None), Conditional)
+            if self.adapt and moving and learnt and own.ndim == 2 and own.is_floating_point():
+                batch = None if group is None else Batch(len(own), group, own.device)
+                own = whiten(standardise_batch(own.to(self.learnt[0].dtype), batch), batch)
+            yield e, (own, other)
 
     # --- what a call writes, and the next one reads ----------------------------------------------
 
@@ -279,6 +322,11 @@ class Alternation:
             for name, buffer in module.named_buffers(recurse=False)
         ]
 
+    def written(self) -> list[Tensor]:
+        """All tensors that a call writes and the next one reads."""
+        buffers = (buffer for *_, buffer in self.statistics())
+        return [*self.learnt, *buffers, *self.moments().values()]
+
     def moments(self) -> dict[str, Tensor]:
         """The optimiser's state, by parameter and name."""
         states = [] if self.optimizer is None else [self.optimizer.state[p] for p in self.learnt]
@@ -296,6 +344,7 @@ class Alternation:
             "fits": self.fits,
             "optimizer": None if self.optimizer is None else self.optimizer.state_dict(),
             "averages": list(self._averages),
+            "moving": self.moving,
             "device": device,
             "generator": generator,
         }
@@ -314,6 +363,7 @@ class Alternation:
         self._averages = [
             new.to(own, copy=True) for own, new in zip(self._averages, averages, strict=True)
         ]
+        self.moving = tuple(state.get("moving", (False, False)))
         same = state["device"] == device.type  # random numbers of a GPU differ from those of a CPU
         self._generator = _make_generator(state["device"], state["generator"]) if same else None
         self._fixed = None

@@ -10,20 +10,26 @@ correlations h has
 nats, with r from the effective numbers of columns of x and y. It is a measure and not a bound:
 below the truth by a third for Gaussians.
 
-The value is the sum of this for two views of the samples: with columns of variance 1, and with
+The value is the mean of this for two views of the samples: with columns of variance 1, and with
 whitened columns. An encoder without noise can hide what it knows in small differences of its
-columns, where only the second view looks; where columns are many and noisy, only the first sees.
+columns, where only the second view looks. Where the batch does not show that columns are
+correlated, both views are the same.
+
+All functions take batches side by side, too: leading dimensions before the samples.
 
 References: Gretton et al. 2005 (HSIC); Székely and Rizzo 2014, section 3 (U-centring); Zhang et al.
-2011 (kernels that are freed of a third variable).
+2011 (kernels that are freed of a third variable); Chen et al. 2010, equation 23 (shrinkage).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from mibounds.samples.batches import Batch
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Shaped
@@ -37,10 +43,10 @@ RIDGE = 1e-2  # with which kernels are freed of a third variable, in units of th
 
 
 def kernel_nats(
-    x: Float[Tensor, "n x_dim"],
-    y: Shaped[Tensor, "n *y"],
+    x: Shaped[Tensor, "*c n x_dim"],
+    y: Shaped[Tensor, "*c n *y"],
     given: Shaped[Tensor, "n *g"] | None = None,
-) -> Float[Tensor, ""]:
+) -> Float[Tensor, "*c"]:
     """The dependence of x and y that two kernels see, as nats of a Gaussian pair.
 
     Args:
@@ -57,48 +63,125 @@ def kernel_nats(
         >>> bool(kernel_nats(x, y).abs() < 0.05), bool(kernel_nats(x, x[:, :2]) > 1)
         (True, True)
     """
-    same = None
+    same = residual = None
     if given is not None and is_labels(given):
         same = given.flatten()[:, None] == given.flatten()
-    near = None if given is None or same is not None else _kernel(standardise_batch(given))
-    pairs = list(zip(_views(x), _views(y), strict=False))
-    return sum((_compare(a, b, same, near) for a, b in pairs[1:]), _compare(*pairs[0], same, near))
+    elif given is not None:
+        residual = _residual(_kernel(standardise_batch(given))[0])
+    pairs = zip(_views(x), _views(y), strict=True)
+    values = [_compare(of_x, of_y, same, residual) for of_x, of_y in pairs]
+    return (values[0] + values[1]) / 2
 
 
-def _compare(x: Tensor, y: Tensor, same: Tensor | None, near: Tensor | None) -> Tensor:
+def _compare(x: Tensor, y: Tensor, same: Tensor | None, residual: Tensor | None) -> Tensor:
     """The statistic of one view."""
-    k, ell = _kernel(x), _kernel(y)
-    if near is not None:
-        k, ell = _free(k, near), _free(ell, near)
-    if same is None:
-        same = torch.ones_like(k, dtype=torch.bool)
-    a, b = ucentre(k, same), ucentre(ell, same)
-    h = (a * b).sum() / ((a * a).sum() * (b * b).sum() + EPS**2).sqrt()
+    h: Any = _Correlation.apply(x, y, same, residual)
     with torch.no_grad():
         r = (_effective_columns(x) * _effective_columns(y)).sqrt()
     return -0.5 * r * torch.log1p(-h.clamp(max=HIGHEST))
 
 
-def ucentre(kernel: Float[Tensor, "n n"], same: Bool[Tensor, "n n"]) -> Float[Tensor, "n n"]:
+class _Correlation(torch.autograd.Function):
+    """The unbiased correlation of the kernels of x and y.
+
+    Its gradient in closed form takes half as many passes over n² numbers as autograd's.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, y: Tensor, same: Tensor | None, residual: Tensor | None
+    ) -> Tensor:
+        kernels, slopes = zip(_kernel(x), _kernel(y), strict=True)
+        if residual is not None:
+            kernels = [residual @ k @ residual.mT for k in kernels]
+        a, b = (ucentre(k, same) for k in kernels)
+        ab, aa, bb = ((p * q).sum((-2, -1)) for p, q in ((a, b), (a, a), (b, b)))
+        scale = (aa * bb + EPS**2).rsqrt()
+        h = ab * scale
+        ctx.save_for_backward(x, y, a, b, *slopes, residual, scale, h / (aa + EPS**2), h / (bb + EPS**2))
+        return h
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        x, y, a, b, of_x, of_y, residual, scale, back_x, back_y = ctx.saved_tensors
+        sides = ((x, of_x, a, b, back_x), (y, of_y, b, a, back_y))
+        found = []
+        for needed, (v, slope, own, other, back) in zip(ctx.needs_input_grad, sides, strict=False):
+            if not needed:
+                found.append(None)
+                continue
+            # Centring is a projection, and both kernels are centred: so is the gradient.
+            pull = other * (g * scale)[..., None, None] - own * (g * back)[..., None, None]
+            if residual is not None:
+                pull = residual.mT @ pull @ residual
+            pull = pull * slope
+            found.append(4 * (pull.sum(-1, keepdim=True) * v - pull @ v))
+        return *found, None, None
+
+
+def ucentre(
+    kernel: Float[Tensor, "*c n n"], same: Bool[Tensor, "n n"] | None = None
+) -> Float[Tensor, "*c n n"]:
     """Centre a kernel so that the product of two of them is unbiased, within groups of samples.
 
     Args:
         kernel: symmetric.
-        same: whether two samples are of one group. Groups of fewer than four count as nothing.
+        same: whether two samples are of one group, if there are several. Groups of fewer than four
+            count as nothing.
 
     Example:
-        >>> a = ucentre(torch.ones(5, 5), torch.ones(5, 5, dtype=torch.bool))
+        >>> a = ucentre(torch.ones(5, 5))
         >>> a.abs().max().item()
         0.0
     """
-    others = same & ~torch.eye(len(kernel), dtype=torch.bool, device=kernel.device)
+    n = kernel.shape[-1]
+    itself = torch.eye(n, dtype=torch.bool, device=kernel.device)
+    if same is None:
+        if n < FEWEST:
+            return torch.zeros_like(kernel)
+        kernel = kernel.masked_fill(itself, 0.0)
+        means = kernel.sum(-1) / (n - 2)
+        total = means.sum(-1)[..., None, None] / (n - 1)
+        return (kernel - means[..., None, :] - (means[..., None] - total)).masked_fill(itself, 0.0)
+    others = same & ~itself
     kernel = torch.where(others, kernel, 0.0)
-    count = same.sum(1).to(kernel.dtype)
-    sums = kernel.sum(1)
-    total = same.to(kernel.dtype) @ sums / ((count - 1) * (count - 2)).clamp_min(1)
+    count = same.sum(-1).to(kernel.dtype)
+    sums = kernel.sum(-1)
+    total = sums @ same.to(kernel.dtype) / ((count - 1) * (count - 2)).clamp_min(1)
     means = sums / (count - 2).clamp_min(1)
-    centred = kernel - means[:, None] - means + total[:, None]
+    centred = kernel - means[..., None] - means[..., None, :] + total[..., None]
     return torch.where(others & (count >= FEWEST)[:, None], centred, 0.0)
+
+
+class _KeepScale(torch.autograd.Function):
+    """Samples, whose gradient will neither shift a column nor stretch it."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        ctx.save_for_backward(values)
+        return values.view_as(values)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        (values,) = ctx.saved_tensors
+        columns = standardise_batch(values)
+        g = g - g.mean(-2, keepdim=True)
+        return g - columns * (g * columns).mean(-2, keepdim=True)
+
+
+def keep_scale(values: Float[Tensor, "*c n d"]) -> Float[Tensor, "*c n d"]:
+    """The same samples, whose gradient will neither shift a column nor stretch it.
+
+    Both change what a critic sees, and no information.
+
+    Example:
+        >>> x = torch.randn(9, 2, requires_grad=True)
+        >>> (keep_scale(x) * 3).sum().backward()
+        >>> bool(x.grad.abs().max() < 1e-5)
+        True
+    """
+    return _KeepScale.apply(values)  # pyright: ignore[reportReturnType]
 
 
 def is_labels(values: Tensor) -> bool:
@@ -106,20 +189,38 @@ def is_labels(values: Tensor) -> bool:
     return not values.is_floating_point()
 
 
-def standardise_batch(values: Float[Tensor, "n *d"]) -> Float[Tensor, "n d"]:
+def standardise_batch(
+    values: Float[Tensor, "*c n d"], batch: Batch | None = None
+) -> Float[Tensor, "*c n d"]:
     """Columns with mean 0 and variance 1 in the batch; constant ones stay 0.
+
+    Args:
+        values: samples.
+        batch: where they are, if they are spread over processes.
 
     Example:
         >>> standardise_batch(torch.tensor([[1.0, 5.0], [3.0, 5.0]])).tolist()
         [[-1.0, 0.0], [1.0, 0.0]]
     """
-    values = values.flatten(1) if values.ndim > 1 else values[:, None]
-    centred = values - values.mean(0)
-    return centred / (centred.square().mean(0) + EPS**2).sqrt()
+    centred = values - _average(values.mean(-2, keepdim=True), batch)
+    return centred / (_average(centred.square().mean(-2, keepdim=True), batch) + EPS**2).sqrt()
 
 
-def whiten(columns: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+def _average(mean: Tensor, batch: Batch | None) -> Tensor:
+    """The mean over all processes."""
+    return mean if batch is None else batch.average(mean)
+
+
+def whiten(
+    columns: Float[Tensor, "*c n d"], batch: Batch | None = None
+) -> Float[Tensor, "*c n d"]:
     """Standardised columns as uncorrelated ones; no gradient goes through the correlations.
+
+    Correlations that are no larger than those of so many independent samples are left alone.
+
+    Args:
+        columns: samples.
+        batch: where they are, if they are spread over processes.
 
     Example:
         >>> x = torch.randn(100, 1, generator=torch.Generator().manual_seed(0))
@@ -128,40 +229,57 @@ def whiten(columns: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
         >>> bool((torch.corrcoef(white.T)[0, 1] < 0.2).all())
         True
     """
+    n, d = columns.shape[-2:]
+    if d == 1:
+        return columns
     with torch.no_grad():
-        correlations = columns.T @ columns / len(columns)
-        correlations.diagonal().add_(FLOOR)
+        correlations = _average(columns.mT @ columns / n, batch)
+        n = n if batch is None else batch.size
+        square = correlations.square().sum((-2, -1))
+        trace = correlations.diagonal(dim1=-2, dim2=-1).sum(-1)
+        excess = (square - trace**2 / d).clamp_min(EPS)
+        shrink = ((1 - 2 / d) * square + trace**2) / ((n + 1 - 2 / d) * excess)
+        shrink = shrink.clamp(0, 1).square()[..., None, None]  # little where it is not near 1
+        correlations = (1 - shrink) * correlations
+        correlations.diagonal(dim1=-2, dim2=-1).add_(shrink[..., 0] + FLOOR)
         factor = torch.linalg.cholesky_ex(correlations).L
-    return torch.linalg.solve_triangular(factor, columns.T, upper=False).T
+    return torch.linalg.solve_triangular(factor, columns.mT, upper=False).mT
 
 
-def _views(values: Tensor) -> tuple[Tensor, ...]:
+def _views(values: Tensor) -> tuple[Tensor, Tensor]:
     """What kernels are made of: labels, or columns as they are and whitened."""
     if is_labels(values):
         return values.flatten(), values.flatten()
     columns = standardise_batch(values)
-    return (columns, whiten(columns)) if columns.shape[1] > 1 else (columns, columns)
+    return columns, whiten(columns)
 
 
-def _kernel(view: Tensor) -> Tensor:
-    """Gaussian kernels of several widths, or the equality of labels."""
+def _kernel(view: Tensor) -> tuple[Tensor, Tensor | None]:
+    """The mean of Gaussian kernels of several widths, and its derivative by squared distances.
+
+    For labels their equality, which has no derivative.
+    """
     if is_labels(view):
-        return (view[:, None] == view).to(torch.get_default_dtype())
-    squares = view.square().sum(1)
-    distances = (squares[:, None] + squares - 2 * view @ view.T).clamp_min(0)
-    with torch.no_grad():
-        width = distances.median().clamp_min(EPS)
-    kernels = [(-distances / (w * width)).exp() for w in WIDTHS]
-    return sum(kernels[1:], kernels[0]) / len(WIDTHS)
+        return (view[:, None] == view).to(torch.get_default_dtype()), None
+    squares = view.square().sum(-1)
+    distances = squares[..., None] + squares[..., None, :] - 2 * view @ view.mT
+    distances = distances.clamp_min_(0)
+    width = distances.flatten(-2).median(-1).values.clamp_min(EPS)[..., None, None]
+    distances /= -width
+    kernel, slope = torch.zeros_like(distances), torch.zeros_like(distances)
+    for each in WIDTHS:
+        part = (distances / each).exp_()
+        kernel += part
+        slope.add_(part, alpha=-1 / each)
+    return kernel / len(WIDTHS), slope / (len(WIDTHS) * width)
 
 
-def _free(kernel: Tensor, near: Tensor) -> Tensor:
-    """A kernel without what can be predicted from a third variable, by its kernel."""
-    n = len(kernel)
-    centre = torch.eye(n, dtype=kernel.dtype, device=kernel.device) - 1 / n
-    ridge = RIDGE * n * torch.eye(n, dtype=kernel.dtype, device=kernel.device)
-    residual = RIDGE * n * torch.linalg.solve(centre @ near @ centre + ridge, centre)
-    return residual @ kernel @ residual.T
+def _residual(near: Tensor) -> Tensor:
+    """What frees a kernel, from both sides, of what another kernel can predict."""
+    n = len(near)
+    identity = torch.eye(n, dtype=near.dtype, device=near.device)
+    centre = identity - 1 / n
+    return RIDGE * n * torch.linalg.solve(centre @ near @ centre + RIDGE * n * identity, centre)
 
 
 def _effective_columns(view: Tensor) -> Tensor:
@@ -169,6 +287,6 @@ def _effective_columns(view: Tensor) -> Tensor:
     if is_labels(view):
         shown = (view[:, None] == view).to(torch.get_default_dtype())
         view = shown - shown.mean(0)
-    columns = view
-    covariance = columns.T @ columns
-    return covariance.trace().square() / covariance.square().sum().clamp_min(EPS)
+    covariance = view.mT @ view
+    trace = covariance.diagonal(dim1=-2, dim2=-1).sum(-1)
+    return trace.square() / covariance.square().sum((-2, -1)).clamp_min(EPS)

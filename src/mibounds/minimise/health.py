@@ -6,40 +6,32 @@ A check needs one batch that q has not been fitted to, and the last values of th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from mibounds.bounds.densities import is_discrete, log_prob
-from mibounds.conditionals import AsPublishedGaussian, Conditional
+from mibounds.conditionals import AsPublishedGaussian, Categorical, Conditional
 from mibounds.conditionals.base import LOG_VARIANCE_LIMIT
 from mibounds.estimators import ConditionalEstimator, Estimator
 from mibounds.estimators.ratio import Ratio
 from mibounds.measure.results import Advice
+from mibounds.minimise._faults import Facts, find_faults
+from mibounds.minimise.second_opinions import SecondOpinion
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Shaped
 
 __all__ = ["PenaltyReport"]
 
-NOISE = 3  # standard errors beyond which a value is not noise
-SLACK = 0.02  # nats too few to report
-SHRUNK = 1e-3  # fraction of its first spread below which a variable has collapsed
 FLAT = 1e-5  # spread over mean below which a variable is constant
-GREW = 4  # multiple of its first spread above which a variable runs away
 LABELS = 10  # distinct values up to which numbers look like labels
-AT_LIMIT = 0.01  # fraction of the log-variances that may be at their limit
-
-DETACHED = Advice(
-    "no-gradient",
-    "Neither x nor y has a gradient, though the penalty is in training mode: it has no effect.",
-    "Pass the features as the encoder returns them; the penalty detaches them where it must. To "
-    "only fit q, call penalty.fit(x, y).",
-)
+SAME = 1e-5  # nats by which the predictions of a q that ignores x differ
 
 
 @dataclass(frozen=True)
@@ -55,6 +47,8 @@ class PenaltyReport:
         gain_error: its standard error.
         at_limit: fraction of q's log-variances that are at their limit.
         spread: root mean square of the standard deviations of x's columns, and of y's.
+        left: what fresh models certify on rows of the last batches that they have not seen, in
+            nats at least; None if that was not looked at.
         warnings: faults, each with a remedy.
 
     Example:
@@ -69,6 +63,7 @@ class PenaltyReport:
     gain_error: float | None = None
     at_limit: float | None = None
     spread: tuple[float, float] | None = None
+    left: float | None = None
     warnings: tuple[Advice, ...] = ()
 
     def __str__(self) -> str:
@@ -77,6 +72,8 @@ class PenaltyReport:
             parts.append(f"bound {self.value:.3f} ± {self.error or 0.0:.3f} nats")
         if self.gain is not None:
             parts.append(f"q gains {self.gain:.3f} nats over the marginal")
+        if self.left is not None:
+            parts.append(f"fresh models find {self.left:.3f} nats")
         head = f"after {self.calls} calls: {', '.join(parts) or 'not checked yet'}"
         end = "faults:" if self.warnings else "no faults"
         return "\n".join([f"{head}; {end}", *map(str, self.warnings)])
@@ -116,141 +113,118 @@ def check_side(estimators: Iterable[Estimator], maximise: bool = False) -> tuple
     )
 
 
-def check_health(
+@torch.no_grad()
+def collect_facts(
     estimator: Estimator,
     x: Shaped[Tensor, "n *x"],
     y: Shaped[Tensor, "n *y"],
-    values: Float[Tensor, " k"],
     first: Float[Tensor, "2"],
-    calls: int,
-) -> PenaltyReport:
-    """Check a batch that q has not been fitted to, and the last values of the bound.
+) -> Facts:
+    """Check a batch that q has not been fitted to.
 
     Args:
         estimator: of the penalty.
         x: samples.
         y: samples.
-        values: last values of the bound, NaN where there are none yet.
         first: spread of x and y at the first check, NaN before it.
-        calls: number of calls so far.
+    """
+    bad = [name for name, v in (("x", x), ("y", y)) if not v.isfinite().all()]
+    found: dict[str, Any] = {} if bad else _examine(estimator, x, y)
+    entropy = _entropy(y) if count_labels(estimator) and not bad else None
+    return Facts(
+        entropy=entropy, spread=(_spread(x), _spread(y)), first=tuple(first.tolist()),
+        flat=_flat(x, y), bad=bad, own=isinstance(estimator, Ratio),
+        # The marginal is fitted to this very batch, which gains half a nat per parameter in all.
+        optimism=y[0].numel() / len(y), **found,
+    )  # fmt: skip
 
-    Returns:
-        The report, with the faults found.
+
+def summarise(
+    facts: Facts,
+    values: Float[Tensor, " k"],
+    latest: float,
+    calls: int,
+    opinion: SecondOpinion | None = None,
+) -> PenaltyReport:
+    """The report on a batch, on the last values of the bound, and on what is left.
+
+    Args:
+        facts: of the batch.
+        values: last values of the bound, NaN where there are none yet.
+        latest: the last of them.
+        calls: number of calls so far.
+        opinion: the last second opinion on what is left.
     """
     known = values[~values.isnan()].double()
     value = known.mean().item() if len(known) else None
     error = known.std().item() / math.sqrt(len(known)) if len(known) > 1 else None
-    spread = (_spread(x), _spread(y))
-    bad = [name for name, v in (("x", x), ("y", y)) if not v.isfinite().all()]
-    gain = gain_error = at_limit = None
-    labels = False
+    facts = replace(
+        facts, value=value, error=error, settled=len(known) == len(values),
+        latest=None if math.isnan(latest) else latest,
+    )  # fmt: skip
+    if opinion is not None:
+        facts = replace(facts, left=opinion.nats, rows=opinion.rows)
+    return PenaltyReport(
+        calls, value, error, facts.gain, facts.gain_error, facts.at_limit, facts.spread,
+        facts.left, find_faults(facts),
+    )  # fmt: skip
+
+
+def count_labels(estimator: Estimator) -> int:
+    """How many values y can have; 0 if it is no label.
+
+    Example:
+        >>> import mibounds as mb
+        >>> count_labels(mb.CLUB(conditional=mb.Categorical(4, 3))), count_labels(mb.CLUB(4, 3))
+        (3, 0)
+    """
+    if isinstance(estimator, Ratio):
+        return estimator.labels
     q = getattr(estimator, "conditional", None)
-    if isinstance(estimator, ConditionalEstimator) and isinstance(q, Conditional) and not bad:
+    return q.y_dim if isinstance(q, Categorical) else 0
+
+
+def _examine(estimator: Estimator, x: Tensor, y: Tensor) -> dict[str, Any]:
+    """What q makes of a batch."""
+    q = getattr(estimator, "conditional", None)
+    if not (isinstance(estimator, ConditionalEstimator) and isinstance(q, Conditional)):
+        return {}
+    with _counting_dead_units(q) as dead:
         p, events = estimator.distribution(x, y)
-        gains = (log_prob(p, events) - _log_marginal(p, events)).double()
-        gain, gain_error = gains.mean().item(), gains.std().item() / math.sqrt(len(gains))
-        at_limit = _at_limit(q, p)
-        labels = not is_discrete(p) and _looks_like_labels(y)
-    facts = PenaltyReport(calls, value, error, gain, gain_error, at_limit, spread)
-    # The marginal is fitted to this very batch, which gains half a nat per parameter in all.
-    optimism = y[0].numel() / len(y)
-    return replace(
-        facts, warnings=_faults(facts, first.tolist(), bad, _flat(x, y), optimism, labels)
-    )
+    own = log_prob(p, events)
+    gains = (own - _log_marginal(p, events)).double()
+    moved = log_prob(estimator.distribution(x.roll(1, 0), y)[0], events)
+    return {
+        "gain": gains.mean().item(),
+        "gain_error": gains.std().item() / math.sqrt(len(gains)),
+        "at_limit": _at_limit(q, p),
+        "numbers": not is_discrete(p) and _looks_like_labels(y),
+        "dead": sum(dead) / len(dead) if dead else None,
+        "constant": bool((own - moved).abs().max() < SAME),
+    }
 
 
-def _faults(
-    facts: PenaltyReport,
-    first: list[float],
-    bad: list[str],
-    flat: list[str],
-    optimism: float,
-    labels: bool,
-) -> tuple[Advice, ...]:
-    """The faults that the facts reveal, each with its remedy."""
-    advice = []
-    if labels:
-        advice.append(
-            Advice(
-                "labels-as-numbers",
-                "y takes only a few values, over and over, and q is a density: it can grow without "
-                "limit at each of them, and the bound with it.",
-                "Pass labels as integers, with conditional=Categorical(x_dim, classes), or zeros "
-                "and ones with Bernoulli.",
-            )
-        )
-    if bad:
-        advice.append(
-            Advice(
-                "not-finite",
-                f"There is NaN or infinity in {' and '.join(bad)}: q is not fitted to such a "
-                "batch, and the value is not finite.",
-                "Find the first layer that produces them; lower the learning rate of the encoder.",
-            )
-        )
-    if facts.gain is not None and facts.gain < -(
-        NOISE * (facts.gain_error or 0) + optimism + SLACK
-    ):
-        advice.append(
-            Advice(
-                "q-worse-than-marginal",
-                f"q(y|x) predicts a new batch worse than the marginal of y does ({facts.gain:.3f} "
-                "nats per sample): the value means nothing yet.",
-                "Raise inner_steps or lr, keep a replay, or give q a warmup; check that the rows "
-                "of x and y belong together.",
-            )
-        )
-    if facts.value is not None and facts.value < -(NOISE * (facts.error or 0) + SLACK):
-        advice.append(
-            Advice(
-                "below-zero",
-                f"The bound is {facts.value:.3f} ± {facts.error or 0.0:.3f} nats, below zero "
-                "beyond its noise: q lags behind the encoder, whose step may then make the mutual "
-                "information larger.",
-                "Raise inner_steps or lr; lower the weight, or the learning rate of the encoder.",
-            )
-        )
-    if facts.at_limit is not None and facts.at_limit > AT_LIMIT:
-        advice.append(
-            Advice(
-                "log-variance-limit",
-                f"{facts.at_limit:.0%} of the log-variances of q are at their limit: the fit ran "
-                "away, or a column of y is a function of x.",
-                "Add noise to the features, drop the columns that x determines, or lower lr.",
-            )
-        )
-    shrunk = [
-        name
-        for name, now, then in zip("xy", facts.spread or (), first, strict=False)
-        if now < SHRUNK * then  # False while `then` is NaN
-    ]
-    collapsed = sorted({*shrunk, *flat})
-    if collapsed:
-        advice.append(
-            Advice(
-                "collapsed",
-                f"Hardly any variation is left in {' and '.join(collapsed)}: nothing is shared "
-                "because nothing is there.",
-                "Lower the weight of the penalty, or make the task need the features (a larger "
-                "task loss, a normalising layer).",
-            )
-        )
-    grew = [
-        (name, now / then)
-        for name, now, then in zip("xy", facts.spread or (), first, strict=False)
-        if GREW * then < now < math.inf
-    ]
-    for name, times in grew:
-        advice.append(
-            Advice(
-                "growing",
-                f"{name} spreads {times:.0f} times as far as at first: the encoder may be running "
-                "away from q, which lowers the bound but not the mutual information.",
-                "End the encoder with a normalising layer (BatchNorm1d(dim, affine=False)), or "
-                "lower the weight; audit the result.",
-            )
-        )
-    return tuple(advice)
+@contextmanager
+def _counting_dead_units(q: nn.Module) -> Iterator[list[bool]]:
+    """Meanwhile, list for each ReLU unit whether it is zero for every sample."""
+    dead: list[bool] = []
+
+    def count(module: nn.Module, inputs: object, output: Tensor) -> None:
+        dead.extend((output.flatten(0, -2) <= 0).all(0).tolist())
+
+    hooks = [m.register_forward_hook(count) for m in q.modules() if isinstance(m, nn.ReLU)]
+    try:
+        yield dead
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _entropy(labels: Tensor) -> float:
+    """Of the frequencies of labels in a batch; a row of several labels is one."""
+    counts = torch.unique(labels.flatten(1) if labels.ndim > 1 else labels, dim=0,
+                          return_counts=True)[1].double()  # fmt: skip
+    return torch.special.entr(counts / counts.sum()).sum().item()
 
 
 def _looks_like_labels(y: Tensor) -> bool:

@@ -13,6 +13,7 @@ Reference: Cheng et al. 2020, Algorithm 1 and section 3.3.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -37,8 +38,16 @@ from mibounds.minimise._settings import (
     make_estimator,
 )
 from mibounds.minimise.alternation import Alternation, OptimizerFactory
-from mibounds.minimise.health import DETACHED, PenaltyReport, check_health, check_side
+from mibounds.minimise._faults import QUIET, SLACK, Facts
+from mibounds.minimise.health import (
+    PenaltyReport,
+    check_side,
+    collect_facts,
+    count_labels,
+    summarise,
+)
 from mibounds.minimise.removal import Removal
+from mibounds.minimise.second_opinions import SecondOpinions
 from mibounds.samples.checks import lay_out_samples
 from mibounds.samples.precision import full_precision
 
@@ -90,6 +99,8 @@ class MIPenalty(nn.Module):
         clip: largest norm of the gradient that q is fitted with; None for no limit. The encoder's
             gradient is never clipped here: do that where it has its final scale.
         clamp: whether to report a value below zero as zero. The gradient stays that of the bound.
+        adapt: whether q sees the samples of an encoder whitened by the batch, through SiLU units in
+            place of ReLU, which can die; False for the estimator as it is.
         optimizer: from a list of parameters to an optimiser, instead of Adam with ``lr``.
         graph: whether to record calls as CUDA graphs, which on a GPU removes most of their cost;
             None for wherever that is possible. Second derivatives need False.
@@ -137,6 +148,7 @@ class MIPenalty(nn.Module):
         average: float = 0.0,
         clip: float | None = None,
         clamp: bool = False,
+        adapt: bool = True,
         optimizer: OptimizerFactory | None = None,
         graph: bool | None = None,
         check_every: int = 200,
@@ -171,6 +183,7 @@ class MIPenalty(nn.Module):
                 optimizer or partial(torch.optim.Adam, lr=lr, fused=True),
                 average=average,
                 clip=clip,
+                adapt=adapt,
                 in_place=capturable,
                 seed=seed,
             )
@@ -182,9 +195,11 @@ class MIPenalty(nn.Module):
         self.register_buffer("values", torch.full((WINDOW,), torch.nan))
         self.register_buffer("spread", torch.full((2,), torch.nan))
         self._earlier: list[tuple[Tensor, Tensor]] = []  # batches
-        plain = optimizer is None and not (replay or average)
-        self.recorded_calls = RecordedCalls(self.alternation, graph, plain and not removes)
+        plain = optimizer is None and (removes or not (replay or average))
+        self.recorded_calls = RecordedCalls(self.alternation, graph, plain)
+        self._opinions = SecondOpinions(check_every)
         self._side = check_side([e for e in (estimator, backward) if e is not None], maximise)
+        self._facts: Facts | None = None
         self._report = PenaltyReport(warnings=self._side)
         for advice in self._side:
             warnings.warn(str(advice), PenaltyWarning, stacklevel=2)
@@ -268,13 +283,18 @@ class MIPenalty(nn.Module):
         due = fitting and self.check_every and (self.calls + 1) % self.check_every == 0
         value = None
         if fitting:
+            if torch.is_grad_enabled():
+                self.alternation.note_gradients(x, y)
+            self._opinions.keep(x, y, given)
+            if due and self._opinions.is_due(self.calls + 1):
+                self._opinions.refresh(self.calls + 1)
             if due:  # before the fit, while q has not seen this batch
                 attached = x.requires_grad or y.requires_grad or not self.alternation.learnt
                 self._check_health(x, y, attached or not torch.is_grad_enabled())
-            if isinstance(self.alternation, Removal):
+            if recorded := self.recorded_calls.find(x, y, self.inner_steps, group, given):
+                value = recorded(x, y, given)
+            elif isinstance(self.alternation, Removal):
                 value = self.alternation.step(x, y, self.inner_steps, group, given)
-            elif recorded := self.recorded_calls.find(x, y, self.inner_steps, group):
-                value = recorded(x, y)
             else:
                 self._fit(x, y, self.inner_steps, group)
             self.calls += 1
@@ -282,10 +302,10 @@ class MIPenalty(nn.Module):
             return _zero(x, y)
         if value is None:
             value = self.alternation.evaluate(x, y, group, given)
-        if fitting and self.check_every and not (due or x.is_cuda or value.isfinite()):
-            self._check_health(x, y)  # at once, where reading the value stalls no GPU
         if fitting:
             self.values[(self.calls - 1) % WINDOW] = value.detach()
+        if fitting and self.check_every and not (due or x.is_cuda or self._is_possible(value)):
+            self._check_health(x, y)  # at once, where reading the value stalls no GPU
         if self.clamp:
             value = value + (value.clamp_min(0) - value).detach()
         if self.maximise:
@@ -376,6 +396,8 @@ class MIPenalty(nn.Module):
     ) -> PenaltyReport:
         """Whether the value means anything: the last health check, with a remedy for each fault.
 
+        Fresh models judge what is left, at most once in ``check_every`` calls.
+
         Args:
             x: samples to check now; if left out, the last check counts, which was of a batch that
                 q had not seen.
@@ -384,8 +406,11 @@ class MIPenalty(nn.Module):
         Returns:
             The report; ``print`` it.
         """
+        self._opinions.refresh(self.calls)
         if x is not None and y is not None:
-            self._update_report(*self._lay_out(x, y, None))
+            self._check(*self._lay_out(x, y, None))
+        elif self._facts is not None and self._opinions.asked == self.calls:
+            self._summarise()
         return self._report
 
     # --- the parts of a call ---------------------------------------------------------------------
@@ -414,24 +439,36 @@ class MIPenalty(nn.Module):
             x, y = (torch.cat(side) for side in zip(*batches, strict=True))
         self.alternation.fit(x, y, steps, group)
 
+    def _is_possible(self, value: Tensor) -> bool:
+        """Whether a value can be one of mutual information, as far as the last check told."""
+        if any(advice.code == "above-entropy" for advice in self._report.warnings):
+            return bool(value.isfinite())
+        labels = count_labels(self.estimator)
+        most = math.log(labels) if labels else math.inf
+        return bool(value.isfinite() & (value <= most + SLACK))
+
     def _check_health(self, x: Tensor, y: Tensor, attached: bool = True) -> None:
         """Check, and warn of the faults that the last check did not find."""
-        before = {advice.code for advice in self._report.warnings}
-        self._update_report(x, y)
-        if not attached:
-            self._report = replace(self._report, warnings=(*self._report.warnings, DETACHED))
+        before = {*QUIET, *(advice.code for advice in self._report.warnings)}
+        self._check(x, y, attached)
         for advice in self._report.warnings:
             if advice.code not in before:  # the warning points at who called the penalty
                 warnings.warn(str(advice), PenaltyWarning, stacklevel=6)
 
-    @torch.no_grad()
-    def _update_report(self, x: Tensor, y: Tensor) -> None:
+    def _check(self, x: Tensor, y: Tensor, attached: bool = True) -> None:
         x, y = x.detach(), y.detach()
         with full_precision(x):
-            found = check_health(self.estimator, x, y, self.values, self.spread, self.calls)
+            facts = collect_facts(self.estimator, x, y, self.spread)
+        self._facts = replace(facts, detached=not attached)
+        if self._facts.spread is not None and not self.spread.isfinite().all():
+            self.spread = self.spread.new_tensor(self._facts.spread)
+        self._summarise()
+
+    def _summarise(self) -> None:
+        assert self._facts is not None
+        latest = self.values[(self.calls - 1) % WINDOW].item()
+        found = summarise(self._facts, self.values, latest, self.calls, self._opinions.last)
         self._report = replace(found, warnings=(*self._side, *found.warnings))
-        if found.spread is not None and not self.spread.isfinite().all():
-            self.spread = self.spread.new_tensor(found.spread)
 
     # --- what a state_dict holds besides parameters and buffers -----------------------------------
 

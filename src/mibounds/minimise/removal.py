@@ -25,8 +25,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from mibounds.estimators.ratio import Ratio
-from mibounds.minimise.alternation import Alternation, OptimizerFactory
-from mibounds.minimise.dependence import kernel_nats
+from mibounds.minimise.alternation import Alternation, OptimizerFactory, put_back
+from mibounds.minimise.dependence import keep_scale, kernel_nats
+from mibounds.minimise.memory import Memory
 from mibounds.samples.checks import check_pair
 from mibounds.samples.precision import full_precision
 
@@ -37,11 +38,10 @@ if TYPE_CHECKING:
 
 Row = tuple[Tensor, Tensor, Tensor | None]  # x, y, given of a batch
 
-KERNELS = 4.0  # weight of the kernels beside the classifier
-MOST = 2048  # samples that the kernels compare
+KERNELS = 8.0  # weight of the kernels beside the classifier
+MOST = 1024  # samples that the kernels compare
 GATE = 0.005  # nats at which the gate is half open
 RATE = 0.02  # weight of a batch in the running means
-EPS = 1e-6
 
 
 class Removal(Alternation):
@@ -74,8 +74,8 @@ class Removal(Alternation):
         seed: int = 0,
     ):
         super().__init__(nn.ModuleList([estimator]), make_optimizer, clip=clip, seed=seed)
-        self.estimator, self.memory, self.maximise = estimator, memory, maximise
-        self.batches: list[Row] = []
+        self.estimator, self.maximise = estimator, maximise
+        self.memory = Memory(batches=memory)
         self.means = torch.zeros(2)  # of the kernels, and of the classifier
         self.variances = torch.zeros(2)
         self.seen = torch.zeros(())
@@ -106,6 +106,7 @@ class Removal(Alternation):
             self._remember(x, y, given)
             value = self._judge(x, y, given)
         self._learn(len(x), steps)
+        self.fits += steps
         return value
 
     def learn(
@@ -121,6 +122,22 @@ class Removal(Alternation):
             x, y, given = self._gather(x.detach(), y.detach(), given, group)
             self._remember(x, y, given)
         self._learn(len(x), steps)
+        self.fits += steps
+
+    def recordable(
+        self,
+        x: Shaped[Tensor, "n *x"],
+        y: Shaped[Tensor, "n *y"],
+        steps: int,
+        given: Shaped[Tensor, "n *g"] | None = None,
+    ) -> Float[Tensor, ""]:
+        """A `step` that writes only into tensors that stay where they are."""
+        statistics, fits = self.statistics(), self.fits
+        with torch.enable_grad():
+            value = self.step(x, y, steps, given=given)
+        put_back(statistics)
+        self.fits = fits  # counted where the recorded call is run
+        return value
 
     def _gather(
         self, x: Tensor, y: Tensor, given: Tensor | None, group: dist.ProcessGroup | None
@@ -140,7 +157,7 @@ class Removal(Alternation):
         """What two witnesses say of a batch that is new to both."""
         generator = self.generator(x.device)
         sides = self.estimator.standardise(x, y, given)
-        x_side, y_side = (_keep_scale(v) if v.requires_grad else v for v in sides[:2])
+        x_side, y_side = (keep_scale(v) if v.requires_grad else v for v in sides[:2])
         blurred = self.estimator.blur(x_side, y_side, generator)
         fixed = {f"ratio.{name}": value for name, value in self._fixed_parameters()[0].items()}
         pairs = (*blurred[:2], sides[2], blurred[2])
@@ -164,9 +181,9 @@ class Removal(Alternation):
         good = (off - off == 0).all()  # one bad batch must not close or open it for ever
         weight = torch.where(good, weight, 0.0)
         off = torch.where(good, off, 0.0)
-        self.variances = (1 - weight) * (self.variances + weight * off.square())
-        self.means = self.means + weight * off
-        self.seen = self.seen + good
+        self.variances.copy_((1 - weight) * (self.variances + weight * off.square()))
+        self.means.add_(weight * off)
+        self.seen.add_(good)
         error = (self.variances * weight / (2 - weight)).sqrt()
         excess = (self.means - error).max().clamp_min(0)
         return excess / (excess + GATE)
@@ -176,42 +193,47 @@ class Removal(Alternation):
     @torch.no_grad()
     def _remember(self, x: Tensor, y: Tensor, given: Tensor | None) -> None:
         """Keep a batch to learn from; what is not finite is no sample."""
-        row = _map_row((x, y, given), _finite)
-        self.estimator.observe(*row)
-        self.batches = [*self.batches, row][-self.memory :]
+        x, y, given = (None if v is None else _finite(v) for v in (x, y, given))  # pyright: ignore
+        self.estimator.observe(x, y, given)
+        self.memory.add(x, y, given)
 
     def _learn(self, n: int, steps: int) -> None:
         """Take steps of the classifier, each from rows of all batches that are kept."""
-        sides = [
-            None if parts[0] is None else torch.cat(parts)
-            for parts in zip(*self.batches, strict=True)
-        ]
-        x, y, given = self.estimator.standardise(*sides)  # pyright: ignore[reportArgumentType]
-        generator = self.generator(x.device)
-        with torch.enable_grad(), full_precision(x), self._learning():
+        device = self.means.device
+        generator = self.generator(device)
+        with torch.enable_grad(), full_precision(self.means), self._learning():
             for _ in range(steps):
-                rows = torch.randint(len(x), (n,), generator=generator, device=x.device)
-                near = None if given is None else given[rows]
-                blurred = self.estimator.blur(x[rows], y[rows], generator)
-                loss = self.estimator.losses(*blurred, near, generator).mean()
+                rows: Any = self.memory.sample(n, generator)
+                x, y, given = self.estimator.standardise(*rows)
+                blurred = self.estimator.blur(x, y, generator)
+                loss = self.estimator.losses(*blurred, given, generator).mean()
                 self._take_step(loss, None)
-        self.fits += steps
         self._fixed = None
 
     # --- what is kept -----------------------------------------------------------------------------
 
+    @property
+    def draws(self) -> bool:
+        """Whether an evaluation draws random numbers."""
+        return True
+
+    def written(self) -> list[Tensor]:
+        """All tensors that a call writes and the next one reads."""
+        own = [self.means, self.variances, self.seen, *self.memory.tensors()]
+        return [*super().written(), *own]
+
     def state(self) -> dict[str, Any]:
         """What a checkpoint holds besides the parameters and buffers of the estimator."""
         own = {"means": self.means, "variances": self.variances, "seen": self.seen}
-        return {**super().state(), **own, "batches": self.batches}
+        return {**super().state(), **own, "memory": self.memory.state()}
 
     def load_state(self, state: dict[str, Any], device: torch.device) -> None:
         """Continue from a `state`, on a device."""
         super().load_state(state, device)
         self.means, self.variances, self.seen = (
-            state[name].to(device) for name in ("means", "variances", "seen")
+            state[name].to(device, copy=True) for name in ("means", "variances", "seen")
         )
-        self.batches = [_map_row(row, lambda v: v.to(device)) for row in state["batches"]]
+        self.memory.load_state(state["memory"], device)
 
     def move(self, convert: Callable[[Tensor], Tensor]) -> None:
         """Move or convert what hangs on the parameters after these have been."""
@@ -219,11 +241,7 @@ class Removal(Alternation):
         self.means, self.variances, self.seen = map(
             convert, (self.means, self.variances, self.seen)
         )
-        self.batches = [_map_row(row, self._moved(convert)) for row in self.batches]
-
-    def _moved(self, convert: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-        device = self.means.device
-        return lambda v: convert(v) if v.is_floating_point() else v.to(device)
+        self.memory.move(convert)
 
 
 class _Views(nn.Module):
@@ -240,34 +258,8 @@ class _Views(nn.Module):
         return self.ratio.log_ratios(x, y, given, size), self.ratio.descent(x, y, given, size)
 
 
-class _KeepScale(torch.autograd.Function):
-    """Samples, whose gradient will neither shift a column nor stretch it."""
-
-    @staticmethod
-    def forward(ctx: Any, values: Tensor) -> Tensor:
-        ctx.save_for_backward(values)
-        return values.view_as(values)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        (values,) = ctx.saved_tensors
-        columns = values - values.mean(0)
-        columns = columns / (columns.square().mean(0) + EPS**2).sqrt()
-        g = g - g.mean(0)
-        return g - columns * (g * columns).mean(0)
-
-
-def _keep_scale(values: Tensor) -> Tensor:
-    return _KeepScale.apply(values)  # pyright: ignore[reportReturnType]
-
-
 def _finite(values: Tensor) -> Tensor:
     values = values.detach()
     if not values.is_floating_point():
         return values
     return torch.nan_to_num(values, 0.0, 0.0, 0.0)
-
-
-def _map_row(row: Row, change: Callable[[Tensor], Tensor]) -> Row:
-    x, y, given = row
-    return change(x), change(y), None if given is None else change(given)

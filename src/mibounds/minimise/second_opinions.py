@@ -1,0 +1,250 @@
+"""A second opinion on what is left: models made afresh, on rows that they have not seen.
+
+What fits beside an encoder can be fooled by it, and then reports the zero that it has brought
+about. So from time to time two fresh models f(x, y) of another kind learn from the last batches: a
+classifier's log-ratio, and that of canonical correlations. The first rows of each batch are held
+out, and on those
+
+    I(x; y) >= E_joint f - log E_product exp f
+
+is a lower bound, whatever f is (Donsker and Varadhan 1983). f is clipped, which keeps it one, and
+its error small. The opinion is the larger of the two bounds, each less two standard errors.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from mibounds.estimators.ratio import Ratio, exchange
+from mibounds.minimise.dependence import is_labels
+from mibounds.minimise.memory import Memory
+from mibounds.samples.precision import full_precision
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Shaped
+
+ROWS = 4096  # of the last batches, that are kept
+SELDOM = 16  # checks between two opinions, in the long run
+HELD_OUT = 0.25  # of each batch
+FEWEST = 50  # rows held out from which there is an opinion
+WIDEST = 2048  # columns of both sides up to which there is one
+STEPS, BATCH, RATE, DECAY, HIDDEN = 200, 256, 3e-3, 0.01, (64, 64)  # of the classifier
+CLIP = 6.0  # largest |f|
+EXCHANGES = 8  # product pairs per row that is held out
+ERRORS = 2  # standard errors below the bound
+FLOOR = 1e-5  # added to the correlations of columns before they are whitened
+
+
+@dataclass(frozen=True)
+class SecondOpinion:
+    """What fresh models certify.
+
+    Args:
+        nats: of mutual information at least; 0 where they find nothing.
+        rows: number of rows that were held out.
+
+    Example:
+        >>> SecondOpinion(nats=0.31, rows=1024).nats
+        0.31
+    """
+
+    nats: float
+    rows: int
+
+
+class SecondOpinions:
+    """Keeps the last rows, and asks for an opinion on them: often at first, and then seldom.
+
+    Args:
+        every: calls between two health checks; 0 for no opinions.
+
+    Attributes:
+        last: the last opinion; None before the first, or where there can be none.
+
+    Example:
+        >>> opinions = SecondOpinions(every=100)
+        >>> opinions.keep(torch.randn(400, 2), torch.randn(400, 1))
+        >>> opinions.refresh(calls=100)
+        >>> opinions.last
+        SecondOpinion(nats=0.0, rows=100)
+    """
+
+    def __init__(self, every: int):
+        self.every, self.asked = every, 0
+        self.memory = Memory(rows=ROWS)
+        self.last: SecondOpinion | None = None
+
+    def keep(self, x: Tensor, y: Tensor, given: Tensor | None = None) -> None:
+        """Keep the rows of a batch, if an opinion on them is possible.
+
+        Args:
+            x: samples.
+            y: samples or labels.
+            given: a third variable, if there is one.
+        """
+        wide = math.prod(x.shape[1:]) + math.prod(y.shape[1:])
+        if self.every and x.is_floating_point() and len(x) == len(y) and wide <= WIDEST:
+            place = torch.linspace(0, 1, len(x), device=x.device)
+            self.memory.add(x, y, given, place)
+
+    def is_due(self, calls: int) -> bool:
+        """Whether the check after so many calls is one with an opinion."""
+        checks = calls // self.every if self.every else 0
+        return checks > 0 and (checks & (checks - 1) == 0 or checks % SELDOM == 0)
+
+    def refresh(self, calls: int) -> None:
+        """Ask, unless the last opinion is as young as a health check.
+
+        Args:
+            calls: number of calls so far.
+        """
+        if self.memory.sides and calls - self.asked >= self.every:
+            x, y, given, place = self.memory.all()
+            assert x is not None
+            assert y is not None
+            self.last, self.asked = ask(x, y, given, place), calls
+
+
+def ask(
+    x: Shaped[Tensor, "n *x"],
+    y: Shaped[Tensor, "n *y"],
+    given: Shaped[Tensor, "n *g"] | None = None,
+    place: Float[Tensor, " n"] | None = None,
+    seed: int = 0,
+) -> SecondOpinion | None:
+    """Ask for a second opinion on samples.
+
+    Args:
+        x: real samples.
+        y: real samples, or one integer label each.
+        given: labels of a third variable: the opinion is on what is shared given it.
+        place: where each row stood in its batch, from 0 to 1; the first quarter is held out.
+        seed: of weights, batches and exchanges.
+
+    Returns:
+        None for too few rows, for samples of another kind, or given a real variable.
+
+    Example:
+        >>> g = torch.Generator().manual_seed(0)
+        >>> x = torch.randn(1000, 2, generator=g)
+        >>> y = (x[:, :1] + x[:, 1:]).abs() + 0.5 * torch.randn(1000, 1, generator=g)
+        >>> bool(ask(x, y).nats > 0.2), ask(x, torch.randn(1000, 1, generator=g)).nats
+        (True, 0.0)
+    """
+    x, y = (v.flatten(1) if v.ndim > 1 and not is_labels(v) else v.flatten() for v in (x, y))
+    if is_labels(x) or (given is not None and not is_labels(given)):
+        return None
+    x, y = (v[:, None] if v.ndim == 1 and not is_labels(v) else v for v in (x, y))
+    place = torch.linspace(0, 1, len(x), device=x.device) if place is None else place
+    good = x.isfinite().all(1)
+    if not is_labels(y):
+        good &= y.isfinite().all(1)
+    held = good & (place < HELD_OUT)
+    learnt = good & ~held
+    wide = x.shape[1] + (1 if is_labels(y) else y.shape[1])
+    if held.sum() < FEWEST or learnt.sum() < FEWEST or wide > WIDEST:
+        return None
+    third = None if given is None else torch.unique(given.flatten(), return_inverse=True)[1]
+    with torch.random.fork_rng(devices=[]), full_precision(x):
+        torch.manual_seed(seed)
+        generator = torch.Generator(x.device).manual_seed(seed)
+        sides = [_prepare(v.detach(), learnt) for v in (x, y)]
+        train = [None if v is None else v[learnt] for v in (*sides, third)]
+        test = [None if v is None else v[held] for v in (*sides, third)]
+        found = [_by_classifier(train, test, generator)]
+        if not is_labels(y) and third is None:
+            found.append(_by_correlations(train, test, generator))
+    return SecondOpinion(max(0.0, *found), int(held.sum()))
+
+
+def _prepare(values: Tensor, learnt: Tensor) -> Tensor:
+    """Labels from 0 on; or whitened columns, without those that do not vary."""
+    if is_labels(values):
+        return torch.unique(values, return_inverse=True)[1]
+    rows = values[learnt].double()
+    mean, scale = rows.mean(0), rows.std(0)
+    varies = scale > FLOOR * mean.abs()
+    if not varies.any():
+        return torch.zeros(len(values), 1, device=values.device)
+    columns = ((values.double() - mean) / scale)[:, varies]
+    correlations = columns[learnt].T @ columns[learnt] / len(rows)
+    sizes, turn = torch.linalg.eigh(correlations)
+    kept = sizes > FLOOR * sizes[-1]
+    white = columns @ turn[:, kept] / sizes[kept].sqrt()
+    return white.clamp(-10, 10).float()  # one outlier must not decide
+
+
+@torch.no_grad()
+def _bound(joint: Tensor, products: Tensor) -> float:
+    """The bound of Donsker and Varadhan for clipped f, less its error."""
+    joint, weights = joint.clamp(-CLIP, CLIP).double(), products.clamp(-CLIP, CLIP).double().exp()
+    mean = weights.mean()
+    # The exchanges of a row share it: its mean counts as one number.
+    variance = joint.var() / len(joint) + weights.mean(0).var() / (mean**2 * weights.shape[1])
+    return (joint.mean() - mean.log() - ERRORS * variance.sqrt()).item()
+
+
+def _by_classifier(
+    train: list[Tensor | None], test: list[Tensor | None], generator: torch.Generator
+) -> float:
+    """By the log-ratio of a classifier."""
+    x, y, given = train
+    assert x is not None
+    assert y is not None
+    values = {"labels": int(max(y.max(), test[1].max())) + 1} if is_labels(y) else {}  # pyright: ignore
+    groups = 0 if given is None else int(max(given.max(), test[2].max())) + 1  # pyright: ignore
+    model = Ratio(
+        x.shape[1], None if values else y.shape[1], HIDDEN, given_labels=groups, spread=None, **values
+    ).to(x.device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=DECAY, fused=True)
+    rates = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
+    with torch.enable_grad():
+        model.observe(x, y, given)
+        for _ in range(STEPS):
+            rows = torch.randint(len(x), (BATCH,), generator=generator, device=x.device)
+            near = None if given is None else given[rows]
+            loss = model.losses(x[rows], y[rows], None, near, generator).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            rates.step()
+    with torch.no_grad():
+        x, y, given = test
+        assert x is not None
+        assert y is not None
+        products = [exchange(y, given, generator) for _ in range(EXCHANGES)]
+        return _bound(
+            model.log_ratios(x, y, given),
+            torch.stack([model.log_ratios(x, other, given) for other in products]),
+        )
+
+
+def _by_correlations(
+    train: list[Tensor | None], test: list[Tensor | None], generator: torch.Generator
+) -> float:
+    """By the log-ratio of Gaussians with the canonical correlations that stand out of the noise."""
+    x, y, _ = train
+    assert x is not None
+    assert y is not None
+    left, sizes, right = torch.linalg.svd((x.T @ y).double() / len(x), full_matrices=False)
+    noise = (math.sqrt(x.shape[1]) + math.sqrt(y.shape[1])) / math.sqrt(len(x))
+    rho = sizes[sizes > noise].clamp(max=0.999)
+    u, v = (
+        side.double() @ turn[:, : len(rho)]
+        for side, turn in ((test[0], left), (test[1], right.T))  # pyright: ignore
+    )
+    if not len(rho):
+        return 0.0
+
+    def log_ratio(v: Tensor) -> Tensor:
+        rest = 1 - rho**2
+        square = (rho**2 * (u**2 + v**2) - 2 * rho * u * v) / rest
+        return -0.5 * (rest.log() + square).sum(1)
+
+    others = [exchange(v, None, generator) for _ in range(EXCHANGES)]
+    return _bound(log_ratio(v), torch.stack([log_ratio(other) for other in others]))
