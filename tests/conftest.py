@@ -48,7 +48,7 @@ def unchecked(monkeypatch):
 def launcher():
     """The process of `launcher.py`, for all tests."""
     process = subprocess.Popen(
-        [sys.executable, Path(__file__).with_name("launcher.py")],
+        [sys.executable, ROOT / "tests" / "support" / "launcher.py"],
         cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     with process:

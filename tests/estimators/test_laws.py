@@ -1,6 +1,7 @@
 """Laws that every entry of ESTIMATORS obeys, read from the facts that its class declares.
 
-x_dim and y_dim always differ. A new bound needs its equation in tests/naive.py and nothing here.
+x_dim and y_dim always differ. A new bound needs its equation in tests/support/naive.py and
+nothing here.
 """
 
 import copy
@@ -279,7 +280,7 @@ def test_half_precision_under_autocast_is_finite(name, dtype):
 
 
 def test_compiled_gives_the_same_value_and_gradient(run_script):
-    result = run_script("tests/compiled.py")
+    result = run_script("tests/support/compiled.py")
     assert result.stdout == f"{len(NAMES)} estimators\n", result.stderr
 
 

@@ -13,7 +13,7 @@ from mibounds.samples.batches import Batch
 
 
 def test_every_estimator_gives_the_value_and_gradient_of_the_joined_batch():
-    script = Path(__file__).parents[1] / "processes.py"
+    script = Path(__file__).parents[1] / "support" / "processes.py"
     result = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3",
          str(script)],
