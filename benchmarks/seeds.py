@@ -2,8 +2,9 @@
 
     python benchmarks/seeds.py
 
-Both take the same steps with the same numbers (tests/test_simulation.py): the value on a fresh
-batch, then the update, at the settings of the paper. One thread works, and times are its CPU time.
+Both take the same steps with the same numbers (tests/experiments/estimation/test_simulation.py):
+the value on a fresh batch, then the update, at the settings of the paper. One thread works, and
+times are its CPU time.
 """
 
 import argparse
