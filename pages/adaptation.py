@@ -17,11 +17,18 @@ from pages.texts import span, spread, table
 
 NAME, TRIALS = "domain-adaptation", "domain-adaptation-trials"
 CLUB = "club_sample"
-TASKS = "mnist-mnistm", "mnist-usps", "usps-mnist", "svhn-mnist", "cifar10-stl10", "stl10-cifar10"
+TRANSFERS = (
+    "mnist-mnistm",
+    "mnist-usps",
+    "usps-mnist",
+    "svhn-mnist",
+    "cifar10-stl10",
+    "stl10-cifar10",
+)
 LOWER = "nwj", "mine", "infonce"
 BOUNDS = *LOWER, "vub", "l1out", "club", CLUB
 OTHERS = "dann", "dsn", "mcd"
-MOST = TASKS[0], TASKS[3]  # where there is most to gain
+MOST = TRANSFERS[0], TRANSFERS[3]  # where there is most to gain
 
 # As Shu et al. 2018 report them, with instance-normalised input.
 SHU = {
@@ -66,8 +73,8 @@ def trained(mode: str, task: str, method: str = CLUB, **settings: object) -> lis
 
 def last_step() -> str:
     """Accuracies after the last step, by the equations."""
-    rows = [[m, *(spread(entry("correct", m, t)) for t in TASKS)] for m in _methods()]
-    return table(["last step", *TASKS], rows)
+    rows = [[m, *(spread(entry("correct", m, t)) for t in TRANSFERS)] for m in _methods()]
+    return table(["last step", *TRANSFERS], rows)
 
 
 def picked() -> str:
@@ -77,8 +84,8 @@ def picked() -> str:
         own = entry("correct", method, task, "accuracy_oracle")
         return spread(own) + (f" ({own.paper:.1f})" if own.paper else "")
 
-    rows = [[method, *(text(method, task) for task in TASKS)] for method in _methods()]
-    return table(["picked (paper)", *TASKS], rows)
+    rows = [[method, *(text(method, task) for task in TRANSFERS)] for method in _methods()]
+    return table(["picked (paper)", *TRANSFERS], rows)
 
 
 def weights() -> str:
@@ -109,14 +116,14 @@ def as_published() -> str:
 def recipe() -> str:
     """The recipe beside the paper and later work."""
     rows = [
-        ["sampled CLUB", *(spread(entry("recipe", CLUB, t)) for t in TASKS)],
+        ["sampled CLUB", *(spread(entry("recipe", CLUB, t)) for t in TRANSFERS)],
         ["sampled CLUB, picked"]
-        + [spread(entry("recipe", CLUB, t, "accuracy_oracle")) for t in TASKS],
-        ["source, the same additions", *(spread(entry("recipe", "source", t)) for t in TASKS)],
+        + [spread(entry("recipe", CLUB, t, "accuracy_oracle")) for t in TRANSFERS],
+        ["source, the same additions", *(spread(entry("recipe", "source", t)) for t in TRANSFERS)],
         _paper(),
         *([name, *values] for name, values in SHU.items()),
     ]
-    return table(["last step", *TASKS], rows)
+    return table(["last step", *TRANSFERS], rows)
 
 
 def in_short() -> str:
@@ -127,15 +134,16 @@ def in_short() -> str:
         "sampled CLUB, with what later work adds": ("recipe", CLUB),
         "what later work adds, without CLUB": ("recipe", "source"),
     }
-    rows = [[title, *(f"{accuracy(*m, t):.1f}" for t in TASKS)] for title, m in modes.items()]
-    return table(["", *TASKS], [*rows, _paper()])
+    rows = [[title, *(f"{accuracy(*m, t):.1f}" for t in TRANSFERS)] for title, m in modes.items()]
+    return table(["", *TRANSFERS], [*rows, _paper()])
 
 
 def settings() -> str:
     """The settings of the recipe, for digits and for objects."""
     config = EXPERIMENTS[NAME].config()
     digits, objects = (
-        SimpleNamespace(**config.settings_of(Cell("recipe", task, CLUB, 0))) for task in TASKS[3:5]
+        SimpleNamespace(**config.settings_of(Cell("recipe", task, CLUB, 0)))
+        for task in TRANSFERS[3:5]
     )
     rows = {
         "steps": lambda s: s.steps,
@@ -166,7 +174,7 @@ def _methods() -> list[str]:
 
 
 def _paper() -> list[str]:
-    values = [entry("correct", CLUB, task).paper for task in TASKS]
+    values = [entry("correct", CLUB, task).paper for task in TRANSFERS]
     return ["sampled CLUB in the paper", *(f"{value:.1f}" for value in values)]
 
 
@@ -175,7 +183,7 @@ def _paper() -> list[str]:
 
 def largest_gain() -> float:
     """Of sampled CLUB over source-only, over all tasks."""
-    return max(map(gain, TASKS))
+    return max(map(gain, TRANSFERS))
 
 
 def below_paper(*which: str) -> list[float]:
@@ -183,7 +191,7 @@ def below_paper(*which: str) -> list[float]:
     own = [
         entry("correct", method, task, "accuracy_oracle")
         for method in ("club", CLUB)
-        for task in TASKS
+        for task in TRANSFERS
         if ("usps" in task) == ("usps" in which)
     ]
     return [each.paper - each.mean for each in own]
@@ -219,7 +227,7 @@ def domain_read(task: str, method: str, weight: str) -> float:
 
 def domain_read_as_published(method: str) -> float:
     """The same with the settings of the authors' code."""
-    return trained("as-published", TASKS[0], method)[0].values["domain_in_content"]
+    return trained("as-published", TRANSFERS[0], method)[0].values["domain_in_content"]
 
 
 def others_apart() -> float:
@@ -227,7 +235,7 @@ def others_apart() -> float:
     return max(
         abs(accuracy("correct", method, task) - accuracy("correct", CLUB, task))
         for method in ("dann", "dsn")
-        for task in TASKS[1:]
+        for task in TRANSFERS[1:]
     )
 
 
@@ -247,12 +255,12 @@ def information_lower() -> str:
     def end(method: str, task: str) -> float:
         return fmean(c.values["mi"][-1] for c in _nats() if (c.method, c.task) == (method, task))
 
-    return span((fmean(end(m, t) for m in LOWER) - end(CLUB, t) for t in TASKS), ".2f")
+    return span((fmean(end(m, t) for m in LOWER) - end(CLUB, t) for t in TRANSFERS), ".2f")
 
 
 def past_paper() -> str:
     """How far the recipe is above the paper."""
-    own = [entry("recipe", CLUB, task) for task in TASKS]
+    own = [entry("recipe", CLUB, task) for task in TRANSFERS]
     return span(each.mean - each.paper for each in own)
 
 
@@ -294,7 +302,11 @@ def domain_read_by_change(mutual_information: str) -> str:
     """How often the domain of MNIST-M is read with one change, with or without a bound."""
     seeds: dict[str, list[float]] = {}
     for cell in cells(NAME):
-        if cell.mode == "recipe" and cell.task == TASKS[0] and cell.method.startswith(f"{CLUB}-"):
+        if (
+            cell.mode == "recipe"
+            and cell.task == TRANSFERS[0]
+            and cell.method.startswith(f"{CLUB}-")
+        ):
             seeds.setdefault(cell.method, []).append(cell.values["domain_in_content"])
     found = {method: fmean(values) for method, values in seeds.items()}
     without = found.pop(f"{CLUB}-without-mi")

@@ -82,7 +82,7 @@ def test_errors_of_the_bottleneck():
 
 # --- domain adaptation ---------------------------------------------------------------------------
 
-TASKS = A.TASKS
+TRANSFERS = A.TRANSFERS
 MOST = A.MOST
 
 
@@ -93,7 +93,7 @@ def last(method, task):
 def share(change):
     lines = [line.strip("|").split("|") for line in A.shares().splitlines()]
     (row,) = (line[1:] for line in lines if line[0].strip() == change)
-    return {task: float(text) for task, text in zip(TASKS, row, strict=True) if text.strip()}
+    return {task: float(text) for task, text in zip(TRANSFERS, row, strict=True) if text.strip()}
 
 
 def test_cells_are_of_the_settings_that_the_modes_have_now():
@@ -125,11 +125,11 @@ def test_seeds_of_domain_adaptation():
 
 
 def test_sampled_club_gains_on_all_tasks():
-    gains = {task: A.gain(task) for task in TASKS}
+    gains = {task: A.gain(task) for task in TRANSFERS}
     assert min(gains.values()) > 0
     assert sorted(gains, key=gains.get)[-2:] == list(MOST)
-    spread = {task: A.entry("correct", A.CLUB, task).sd for task in TASKS}
-    assert [task for task in TASKS if gains[task] < spread[task]] == ["mnist-usps"]
+    spread = {task: A.entry("correct", A.CLUB, task).sd for task in TRANSFERS}
+    assert [task for task in TRANSFERS if gains[task] < spread[task]] == ["mnist-usps"]
 
 
 def test_the_weight_makes_much_of_the_distance_to_the_lower_bounds():
@@ -143,15 +143,15 @@ def test_the_weight_makes_much_of_the_distance_to_the_lower_bounds():
 
 
 def test_a_large_weight_costs_little_on_the_objects():
-    for task in TASKS[4:]:
+    for task in TRANSFERS[4:]:
         (own,) = A.trained("correct", task, mi_weight=0.1, domain_widths=None)
         assert own.values["accuracy"] > last("source", task)
-    weights = [A.domain_read(TASKS[5], A.CLUB, weight) for weight in ("0.01", "0.1")]
-    assert 50 < weights[1] < weights[0] < A.domain_read(TASKS[5], "dann", "0.01")
+    weights = [A.domain_read(TRANSFERS[5], A.CLUB, weight) for weight in ("0.01", "0.1")]
+    assert 50 < weights[1] < weights[0] < A.domain_read(TRANSFERS[5], "dann", "0.01")
 
 
 def test_upper_bounds_beside_each_other():
-    for task in TASKS:
+    for task in TRANSFERS:
         assert last("vub", task) > last(A.CLUB, task) - A.entry("correct", A.CLUB, task).sd
         assert last("l1out", task) < last(A.CLUB, task)
         two = [A.entry("correct", method, task) for method in ("club", A.CLUB)]
@@ -161,7 +161,9 @@ def test_upper_bounds_beside_each_other():
 
 def test_other_frameworks():
     assert max(last(method, MOST[0]) for method in ("dann", "dsn")) < last("source", MOST[0]) + 5
-    papers = [A.entry("correct", method, task) for method in ("dann", "dsn") for task in TASKS[1:4]]
+    papers = [
+        A.entry("correct", method, task) for method in ("dann", "dsn") for task in TRANSFERS[1:4]
+    ]
     lower = [A.accuracy("correct", A.CLUB, e.task, "accuracy_oracle") - e.paper
              for e in papers if e.paper]  # fmt: skip
     assert min(lower) > 7
@@ -182,10 +184,10 @@ def test_training_as_published():
 
 
 def test_the_recipe_passes_the_paper_and_vada():
-    own = [A.entry("recipe", A.CLUB, task) for task in TASKS]
+    own = [A.entry("recipe", A.CLUB, task) for task in TRANSFERS]
     past = [each.mean - each.paper for each in own]
     assert min(past) > 0
-    assert past.index(min(past)) == TASKS.index("mnist-usps")
+    assert past.index(min(past)) == TRANSFERS.index("mnist-usps")
     vada, dirt_t = ([float(v) if v else None for v in A.SHU[name]] for name in ("VADA", "DIRT-T"))
     assert all(each.mean > v for each, v in zip(own, vada, strict=True) if v)
     ahead = {e.task: v - e.mean for e, v in zip(own, dirt_t, strict=True) if v}
@@ -200,9 +202,9 @@ def test_cats_and_dogs_are_recognised_worst():
 
 
 def test_nothing_of_the_recipe_is_due_to_club():
-    gaps = {task: -A.gain(task, mode="recipe") for task in TASKS}
-    spread = {task: A.entry("recipe", A.CLUB, task).sd for task in TASKS}
-    assert all(gaps[task] > -spread[task] for task in TASKS[:5])
+    gaps = {task: -A.gain(task, mode="recipe") for task in TRANSFERS}
+    spread = {task: A.entry("recipe", A.CLUB, task).sd for task in TRANSFERS}
+    assert all(gaps[task] > -spread[task] for task in TRANSFERS[:5])
     assert max(gaps, key=gaps.get) == "svhn-mnist"
     assert gaps["stl10-cifar10"] < 0
     without = share("without-mi")
