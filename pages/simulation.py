@@ -5,7 +5,7 @@ from __future__ import annotations
 from pages.results import read, section, summary
 from pages.texts import table
 
-TASKS = "gaussian-2", "gaussian-10", "cubic-2", "cubic-10"
+SHOWN = "gaussian-2", "gaussian-10", "cubic-2", "cubic-10"
 BEST = "doe_copula"
 
 
@@ -15,15 +15,15 @@ def errors() -> str:
     methods = {m for (_, m, _, metric), each in found.items() if metric == "mse" and each.paper}
     rows = {}
     for mode, method, task, metric in found:
-        if metric == "mse" and task == TASKS[0] and method in methods | {BEST}:
-            cells = [found[mode, method, each, "mse"] for each in TASKS]
+        if metric == "mse" and task == SHOWN[0] and method in methods | {BEST}:
+            cells = [found[mode, method, each, "mse"] for each in SHOWN]
             rows[method, mode] = [
                 f"{c.mean:.2f}" + (f" ({c.paper:g})" if mode == "as-published" else "")
                 for c in cells
             ]
     order = list(dict.fromkeys(method for method, _ in rows))
     return table(
-        ["method", "mode", *TASKS],
+        ["method", "mode", *SHOWN],
         [[*key, *rows[key]] for key in sorted(rows, key=lambda key: (order.index(key[0]), key[1]))],
     )
 
@@ -40,7 +40,7 @@ def against_paper() -> str:
         ["task", "paper, best of seven", "here", "floor"],
         [
             [task, paper, f"{float(mse):.2f}", f"{float(floor):.2f}"]
-            for task, mse, floor, _, paper in (row for row in rows if row[0] in TASKS)
+            for task, mse, floor, _, paper in (row for row in rows if row[0] in SHOWN)
         ],
     )
 
