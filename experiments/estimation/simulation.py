@@ -199,7 +199,9 @@ class _MethodRuns:
         with torch.random.fork_rng(devices=[]):
             for cell in cells:
                 torch.manual_seed(cell.seed)
-                learners.append(_Learner(make_estimator(cell.mode, cell.method, config)).to(device))
+                learners.append(
+                    _TrackedLearner(make_estimator(cell.mode, cell.method, config)).to(device)
+                )
         self.keys = tuple((cell.task, cell.seed) for cell in cells)
         self.stack = StackedTraining(learners, [config.lr] * (config.steps * len(config.levels)))
         self.stream = torch.cuda.Stream() if torch.device(device).type == "cuda" else None
@@ -218,7 +220,7 @@ class _MethodRuns:
             self.stream.synchronize()
 
 
-class _Learner(nn.Module):
+class _TrackedLearner(nn.Module):
     """An estimator whose forward is a step: the loss, and the value before it."""
 
     def __init__(self, estimator: nn.Module):
