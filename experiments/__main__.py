@@ -21,7 +21,7 @@ PROG = "python -m experiments"
 
 
 @dataclass(frozen=True)
-class ListCommand(Command):
+class ListExperimentsCommand(Command):
     """List the experiments of the paper."""
 
     def run(self) -> None:
@@ -96,7 +96,8 @@ def choose(argv: Sequence[str]) -> tuple[str, Mapping[str, type[Command]], list[
     arguments = list(argv) or ["list"]
     if arguments[0] == "data" and arguments[1:]:
         return f"{PROG} data", data_commands(), arguments[1:]
-    return PROG, {"list": ListCommand, "data": DataCommand, **experiment_commands()}, arguments
+    commands = {"list": ListExperimentsCommand, "data": DataCommand, **experiment_commands()}
+    return PROG, commands, arguments
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -23,7 +23,7 @@ Names = tyro.conf.Positional[tuple[str, ...]]
 
 
 @dataclass(frozen=True)
-class ListCommand(Command):
+class ListDataSetsCommand(Command):
     """List the data sets: sizes, licences, citations, and which are cached.
 
     Attributes:
@@ -136,7 +136,7 @@ class CheckCommand(_CachedCommand):
 
 
 DATA_COMMANDS: dict[str, type[Command]] = {
-    "list": ListCommand,
+    "list": ListDataSetsCommand,
     "get": GetCommand,
     "where": WhereCommand,
     "check": CheckCommand,
