@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from experiments.information_bottleneck.config import BottleneckConfig
 from experiments.training import cycle
-from mibounds.bounds import from_distributions as functional
+from mibounds.bounds import from_distributions
 from mibounds.conditionals.base import diagonal
 from mibounds.estimators import CLUB, MINE, NWJ, CLUBSample, InfoNCE
 from mibounds.networks import MLP
@@ -142,13 +142,13 @@ class Bottleneck(nn.Module):
             sampled["index"] = cycle(uniform)[:, None]
         twice = 2.0 if self.published else 1.0  # as published without the 1/2 of the density
         if self.method == "club":
-            return twice * functional.club(p, z)
+            return twice * from_distributions.club(p, z)
         if self.method == "club_sample":
-            return twice * functional.club_sample(p, z, **sampled)
+            return twice * from_distributions.club_sample(p, z, **sampled)
         if self.method == "l1out":
-            return functional.l1out(p, z)
+            return from_distributions.l1out(p, z)
         if self.method == "vub":
-            return functional.vub(p)
+            return from_distributions.vub(p)
         assert self.estimator is not None
         frozen = {name: w.detach() for name, w in self.estimator.named_parameters()}
         value = functional_call(self.estimator, frozen, (x, z), sampled)
