@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PIXELS, CLASSES = 28 * 28, 10
 JITTER = 0.3  # deviation of the noise on the inputs from which q learns
-LEARNED: dict[str, Any] = {
+LEARNT: dict[str, Any] = {
     "nwj": partial(NWJ, limit=3.0),
     "mine": MINE,
     "infonce": InfoNCE,
@@ -73,9 +73,9 @@ class Bottleneck(nn.Module):
         self.estimator = None  # the last module, which trains at a rate of its own
         if method in VARIATIONAL:
             q = PaperConditional(PIXELS, width, config.estimator_hidden)
-            self.estimator = LEARNED[method](conditional=q)
-        elif method in LEARNED:
-            self.estimator = LEARNED[method](PIXELS, width, config.estimator_hidden)
+            self.estimator = LEARNT[method](conditional=q)
+        elif method in LEARNT:
+            self.estimator = LEARNT[method](PIXELS, width, config.estimator_hidden)
 
     @property
     def needs_pixel_noise(self) -> bool:

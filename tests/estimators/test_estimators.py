@@ -48,19 +48,19 @@ def test_mine_keeps_an_average_of_the_partition_function():
         torch.testing.assert_close(estimator.log_average.exp(), averages[-1])
 
 
-def test_learned_marginals_learn_and_fixed_ones_do_not():
+def test_learnt_marginals_learn_and_fixed_ones_do_not():
     x, y = samples(300)
     y = 5 * y + 10
     fixed = mb.VUB(X, Y, 8)
-    learned = mb.VUB(X, Y, 8, marginal="learned")
+    learnt = mb.VUB(X, Y, 8, marginal="learned")
     mixture = mb.VUB(X, Y, 8, marginal=mb.GaussianMixture(0, Y))
     given = mb.VUB(X, Y, 8, marginal=torch.distributions.Independent(
         torch.distributions.Normal(torch.full((Y,), 10.0), torch.full((Y,), 7.0)), 1
     ))  # fmt: skip
-    for estimator in (fixed, learned, mixture, given):
+    for estimator in (fixed, learnt, mixture, given):
         mb.fit(estimator, x, y, steps=150, batch_size=64)
     assert fixed(x, y) > 100  # N(0, I) is a poor stand-in for this marginal
-    for estimator in (learned, mixture, given):
+    for estimator in (learnt, mixture, given):
         assert 0 < estimator(x, y) < 4
 
 

@@ -123,7 +123,7 @@ def test_normal_scores_make_monotone_maps_irrelevant():
     assert raw.nats < same.nats - 0.1
 
 
-def test_without_normal_scores_the_density_of_a_single_target_is_learned_too():
+def test_without_normal_scores_the_density_of_a_single_target_is_learnt_too():
     """A log-normal y is far from the Gaussian of its mean and variance, whatever x is."""
     x, y = gaussian(3000, 0, 2, 1)
     raw = estimate(x, np.exp(y / 2), normal_scores=False, methods="copula_model", **FAST)

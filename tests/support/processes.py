@@ -34,7 +34,7 @@ def cases():
             yield f"{name}, {q.__name__}", name, {"conditional": lambda q=q: q(X, Y, 4)}
     for name in ("club_sample", "vub", "ba"):
         yield f"{name}, mixture", name, {"conditional": lambda: mb.GaussianMixture(X, Y, 4)}
-    yield "vub, learned marginal", "vub", {"marginal": "learned"}
+    yield "vub, learnt marginal", "vub", {"marginal": "learned"}
     yield "tuba, interpolated", "tuba", {"alpha": 0.4}
     yield "infonce, separable", "infonce", {"critic": lambda: mb.SeparableCritic(X, Y, 4)}
     yield "vub, kl", "vub", {"form": "kl"}

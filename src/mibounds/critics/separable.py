@@ -1,4 +1,4 @@
-"""Critics that are inner products: of learned features, or of x and y themselves."""
+"""Critics that are inner products: of learnt features, or of x and y themselves."""
 
 from __future__ import annotations
 

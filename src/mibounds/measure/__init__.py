@@ -3,7 +3,7 @@
 estimation     estimate(x, y) and the Estimate that it returns: read, run, judge
 methods        METHODS, the registry, and which of them is the default
 runs           one method on the samples: value, error, permutations
-copula_model   the default method: a Gaussian copula with learned corrections
+copula_model   the default method: a Gaussian copula with learnt corrections
 classical      estimators without a network
 splits         folds, subsets and orders of rows
 diagnostics    reasons to distrust a number

@@ -103,7 +103,7 @@ def estimate(
 ) -> Estimate:
     """Estimate the mutual information of x and y from samples.
 
-    The default method is the Gaussian copula with learned corrections
+    The default method is the Gaussian copula with learnt corrections
     (`mibounds.measure.copula_model`), or neighbours in few columns, or counts of labels, together
     with a lower and an upper bound. Every row is evaluated by models that have not seen it.
 

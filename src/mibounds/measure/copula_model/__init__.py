@@ -1,4 +1,4 @@
-"""The default method: the closed form of the Gaussian copula, plus small learned corrections.
+"""The default method: the closed form of the Gaussian copula, plus small learnt corrections.
 
 With t the continuous columns of one side, s the other side and z the given columns,
 

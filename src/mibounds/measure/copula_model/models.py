@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CopulaModel:
-    """A Gaussian copula with learned corrections; the room's docstring has the equations.
+    """A Gaussian copula with learnt corrections; the room's docstring has the equations.
 
     Attributes:
         name: in the registry `METHODS`.
@@ -52,7 +52,7 @@ class CopulaModel:
 
     name: ClassVar[str] = "copula_model"
     side: ClassVar[Side] = "neither"
-    condition: ClassVar[str] = "the closed form of the Gaussian copula, plus learned corrections"
+    condition: ClassVar[str] = "the closed form of the Gaussian copula, plus learnt corrections"
     cost: ClassVar[str] = "N"
     reference: ClassVar[str] = "mibounds.measure.copula_model; Ince et al. 2017 (closed form)"
     has_conditional: ClassVar[bool] = False
