@@ -160,7 +160,7 @@ def values_of(name, samples):
     return [vmap(lambda x, y, e=e: fixed_value(e, x, y))(x, y) for e in estimators]
 
 
-@pytest.mark.parametrize("name", mb.ESTIMATORS)
+@pytest.mark.parametrize("name", [n for n, c in mb.ESTIMATORS.items() if c.side != "neither"])
 def test_every_bound_is_on_its_side_within_its_monte_carlo_error(name, samples):
     found = [mean_and_error(values) for values in values_of(name, samples)]
     side = mb.ESTIMATORS[name].side
