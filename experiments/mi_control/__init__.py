@@ -8,7 +8,6 @@ config       tasks, methods, settings
 draws        random numbers for all cells
 worlds       the samples, and their true mutual information
 networks     networks side by side, and what fits them
-statistics   kernels, and running averages
 ratios       the methods with a classifier of joint and product pairs
 methods      the other methods, and the table of all
 programs     the steps

@@ -25,11 +25,6 @@ BASES = (
 NOT_FITTED = ("kernel",)
 SAME_UPWARDS = ("ratio", "ratio-ungated")  # without kernel and gate they are "default"
 SELECTS = ("dims", "families", "correlations", "goals", "together")  # fields that change no cell
-OWN = {  # settings that only some methods have
-    "kernel_weight": ("default", "kernel"),
-    "gate": ("default",),
-    "threshold": ("default",),
-}
 
 
 class Task(NamedTuple):
@@ -80,9 +75,6 @@ class MIControlConfig(Config):
         hidden: hidden units of each of the two layers of all networks.
         inner_steps: steps of the network per update.
         memory: how many batches the classifiers learn from.
-        kernel_weight: of the kernel statistic in kernel and default.
-        gate: nats at which the gate of default is half open.
-        threshold: standard errors above zero from which the gate of default opens.
 
     Example:
         >>> MIControlConfig(dims=(20,)).settings_of(
@@ -107,16 +99,10 @@ class MIControlConfig(Config):
     hidden: int = 256
     inner_steps: int = 5
     memory: int = 8
-    kernel_weight: float = 4.0
-    gate: float = 0.005
-    threshold: float = 1.0
 
     def settings_of(self, cell: Cell) -> dict[str, Any]:
-        """Without the choice of cells, and without the settings of other methods."""
-        base = base_of(cell.method)
-        others = [name for name, methods in OWN.items() if base not in methods]
-        settings = super().settings_of(cell)
-        return {k: v for k, v in settings.items() if k not in (*SELECTS, *others)}
+        """Without the choice of cells."""
+        return {k: v for k, v in super().settings_of(cell).items() if k not in SELECTS}
 
     def __post_init__(self) -> None:
         for flag, chosen, known in (
@@ -152,17 +138,12 @@ class MIControlConfig(Config):
                 f"Expected --last of at most the {self.steps} steps but got {self.last}; "
                 "give both, such as --steps 500 --last 100."
             )
-        for name in ("rate", "high", "low", "target", "goal", "kernel_weight", "gate"):
+        for name in ("rate", "high", "low", "target", "goal"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(
                     f"Expected --{name.replace('_', '-')} above 0 but got {getattr(self, name)}; "
                     "leave it out for that of the experiment."
                 )
-        if not 0 <= self.threshold < math.inf:
-            raise ValueError(
-                f"Expected --threshold of at least 0 but got {self.threshold}; "
-                "leave it out for that of the experiment."
-            )
         for below, above in (("goal", "high"), ("low", "target")):
             if getattr(self, below) >= getattr(self, above):
                 raise ValueError(

@@ -23,9 +23,9 @@ from torch.nn import functional as F
 from experiments.mi_control.config import MIControlConfig, base_of
 from experiments.mi_control.draws import Draws
 from experiments.mi_control.networks import Learner, Networks
-from experiments.mi_control.ratios import HALF, Fresh, Gated, Ratio
-from experiments.mi_control.statistics import KernelStatistic
+from experiments.mi_control.ratios import Fresh, Gated, Ratio
 from experiments.mi_control.worlds import Batch
+from mibounds.minimise.dependence import kernel_nats
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -46,20 +46,11 @@ class Method(Protocol):
 
 
 class Kernel:
-    """The kernel statistic alone, which has nothing to fit.
-
-    Args:
-        cells: how many.
-        weight: of the statistic.
-        device: where.
-    """
-
-    def __init__(self, cells: int, weight: float, device: str):
-        self.weight, self.statistic = weight, KernelStatistic(cells, device)
+    """The kernel statistic alone, which has nothing to fit."""
 
     def step(self, batch: Batch, draws: Draws, fresh: Fresh | None) -> Float[Tensor, " cells"]:
-        """The weighted statistic."""
-        return self.weight * self.statistic(batch.x, batch.y)
+        """The statistic."""
+        return kernel_nats(batch.x, batch.y)
 
 
 class Bound(ABC):
@@ -269,10 +260,10 @@ def make_method(
         case "default":
             return Gated(*sizes) if goal == "minimise" else Ratio(*sizes)
         case "ratio" | "ratio-ungated" | "ratio-coupled":
-            half = HALF if base == "ratio" and goal == "minimise" else 0.0
-            return Ratio(*sizes, half=half, coupled=base == "ratio-coupled")
+            gated = base == "ratio" and goal == "minimise"
+            return Ratio(*sizes, gated=gated, coupled=base == "ratio-coupled")
         case "kernel":
-            return Kernel(len(seeds), config.kernel_weight, device)
+            return Kernel()
         case "club" | "club_sample":
             rate = CLUB_RATE if name == base else PUBLISHED_RATE
             return Club(*sizes, rate=rate, sampled=base == "club_sample")

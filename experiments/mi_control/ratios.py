@@ -19,21 +19,16 @@ from torch.nn import functional as F
 from experiments.mi_control.config import MIControlConfig
 from experiments.mi_control.draws import Draws
 from experiments.mi_control.networks import Learner, Networks
-from experiments.mi_control.statistics import (
-    RATE,
-    Average,
-    KernelStatistic,
-    open_gate,
-    project,
-)
 from experiments.mi_control.worlds import Batch
+from mibounds.minimise.dependence import keep_scale, kernel_nats
+from mibounds.minimise.gates import RATE, Gate
+from mibounds.minimise.removal import KERNELS
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
 LEARNING_RATE, DECAY = 1e-3, 0.1  # of the classifiers' AdamW
 LEAST_NOISE = 0.01  # standard deviation; the largest is 1
-HALF = 0.02  # nats at which the gate of "ratio" is half open
 Fresh = Callable[[], Batch]  # draws samples of the simulator as it is now
 
 
@@ -105,7 +100,7 @@ class Ratio:
         dim: columns of x and of y.
         config: the settings.
         device: where.
-        half: nats at which a gate on the own gain is half open; 0 for no gate.
+        gated: whether a gate opens by what the classifier knows about new batches.
         coupled: whether product pairs with the noise of the joint pairs are raised, too: their mean
             logit does not depend on ρ, and takes noise away.
     """
@@ -116,15 +111,16 @@ class Ratio:
         dim: int,
         config: MIControlConfig,
         device: str,
-        half: float = 0.0,
+        gated: bool = False,
         coupled: bool = False,
     ):
         cells, self.dim = len(seeds), dim
-        self.half, self.coupled, self.inner = half, coupled, config.inner_steps
+        self.coupled, self.inner = coupled, config.inner_steps
+        self.gate = Gate(1, cells, device=device) if gated else None
         self.net = Networks(seeds, (dim + 1, dim), config.hidden, 1, zero=True, device=device)
         self.learner = Learner([self.net], LEARNING_RATE, DECAY)
         self.scales = Scales(cells, dim, device), Scales(cells, dim, device)
-        self.gain = Average(cells, device)
+        self.gain = torch.zeros(cells, device=device)  # of the last batch that was new
         self.memory = Memory((cells, config.memory, config.batch_size, dim), device)
 
     def step(self, batch: Batch, draws: Draws, fresh: Fresh | None) -> Float[Tensor, " cells"]:
@@ -139,7 +135,7 @@ class Ratio:
         if fresh is None:
             self.memory.add(seen)
             self._fit(lambda: self.memory.sample(draws), draws)
-        return open_gate(self.gain.above(0.0), self.half) * value if self.half else value
+        return value if self.gate is None else self.gate(self.gain[None]) * value
 
     def _judge(self, batch: Batch, draws: Draws) -> Tensor:
         """The mean logit, and the gain, on a batch that is new to the classifier."""
@@ -147,13 +143,13 @@ class Ratio:
         of_y = net.part(1, self.scales[1](batch.y))
 
         def see(x: Tensor) -> Tensor:
-            return net.part(0, spread(project(self.scales[0](x)), noise))
+            return net.part(0, spread(keep_scale(self.scales[0](x)), noise))
 
         of_x = see(batch.x)
         own = net.rest(of_x + of_y)[..., 0]
         with torch.no_grad():
             product = net.rest(of_x + of_y.roll(1, 1))[..., 0]
-            self.gain.add(4 * (2 * math.log(2) - classify(own, product)))
+            self.gain.copy_(4 * (2 * math.log(2) - classify(own, product)))
         if not self.coupled:
             return own.mean(1)
         assert batch.other is not None
@@ -175,9 +171,7 @@ class Ratio:
 
 
 class Gated:
-    """The default: kernel statistic and classifier, behind one gate.
-
-    The gate is open as far as either of both averages is above zero by more than its error.
+    """The default: kernel statistic and classifier, behind one gate that both can open.
 
     Args:
         seeds: of the cells.
@@ -187,20 +181,14 @@ class Gated:
     """
 
     def __init__(self, seeds: Sequence[int], dim: int, config: MIControlConfig, device: str):
-        self.kernel, self.ratio = (
-            KernelStatistic(len(seeds), device),
-            Ratio(seeds, dim, config, device),
-        )
-        self.config = config
+        self.ratio = Ratio(seeds, dim, config, device)
+        self.gate = Gate(2, len(seeds), device=device)
 
     def step(self, batch: Batch, draws: Draws, fresh: Fresh | None) -> Float[Tensor, " cells"]:
         """The weighted sum of both."""
-        config = self.config
-        value = config.kernel_weight * self.kernel(batch.x, batch.y)
-        value = value + self.ratio.step(batch, draws, fresh)
-        averages = self.kernel.average, self.ratio.gain
-        evidence = torch.maximum(*(each.above(config.threshold) for each in averages))
-        return open_gate(evidence, config.gate) * value
+        kernels = kernel_nats(batch.x, batch.y)
+        value = KERNELS * kernels + self.ratio.step(batch, draws, fresh)
+        return self.gate(torch.stack([kernels.detach(), self.ratio.gain])) * value
 
 
 def spread(x: Float[Tensor, "cells n d"], noise: Noise) -> Float[Tensor, "cells n e"]:

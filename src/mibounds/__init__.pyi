@@ -100,6 +100,9 @@ from mibounds.minimise.penalty import (
     MIPenalty as MIPenalty,
     PenaltyWarning as PenaltyWarning,
 )
+from mibounds.minimise.total_correlation import (
+    TCPenalty as TCPenalty,
+)
 from mibounds.tasks import (
     TASKS as TASKS,
     Task as Task,

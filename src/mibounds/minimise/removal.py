@@ -7,10 +7,9 @@ the encoder runs away from it. So
 - a *classifier* (`mibounds.estimators.Ratio`) finds what they are too faint for. It is learnt from
   the rows of several batches, judged on each batch *before* it learns from it. Its gradient neither
   shifts nor stretches a column: that would change what the classifier sees, and no information;
-- the *gate* scales both by e / (e + c), with e the larger of two running means, each less its
-  standard error: of the kernels, and of what the classifier knew about batches that were new to it.
-  Where nothing is found any more the penalty is silent: otherwise its noise would be what moves the
-  encoder.
+- a *gate* (`mibounds.minimise.gates`) scales both by what is found: by the kernels, or by the
+  classifier on batches that were new to it. Where nothing is found any more the penalty is silent:
+  otherwise its noise would be what moves the encoder.
 
 The value is the classifier's mean log-ratio on the new batch. The gradient is that of the sum.
 """
@@ -27,6 +26,7 @@ from torch.func import functional_call
 from mibounds.estimators.ratio import Ratio
 from mibounds.minimise.alternation import Alternation, OptimizerFactory, put_back
 from mibounds.minimise.dependence import keep_scale, kernel_nats
+from mibounds.minimise.gates import Gate
 from mibounds.minimise.memory import Memory
 from mibounds.samples.checks import check_pair
 from mibounds.samples.precision import full_precision
@@ -40,8 +40,6 @@ Row = tuple[Tensor, Tensor, Tensor | None]  # x, y, given of a batch
 
 KERNELS = 8.0  # weight of the kernels beside the classifier
 MOST = 1024  # samples that the kernels compare
-GATE = 0.005  # nats at which the gate is half open
-RATE = 0.02  # weight of a batch in the running means
 
 
 class Removal(Alternation):
@@ -76,9 +74,7 @@ class Removal(Alternation):
         super().__init__(nn.ModuleList([estimator]), make_optimizer, clip=clip, seed=seed)
         self.estimator, self.maximise = estimator, maximise
         self.memory = Memory(batches=memory)
-        self.means = torch.zeros(2)  # of the kernels, and of the classifier
-        self.variances = torch.zeros(2)
-        self.seen = torch.zeros(())
+        self.gate = Gate(2)  # for the kernels, and for the classifier
 
     def step(
         self,
@@ -146,7 +142,7 @@ class Removal(Alternation):
         batch = check_pair(x, y, group)
         if group is not None and not self._joined:
             self._join(x, group)
-        if self.means.device != x.device:
+        if self.gate.means.device != x.device:
             self.move(lambda v: v.to(x.device))
         x, y, given = self.estimator.check(x, y, given)
         return batch.gather(x), batch.gather(y), None if given is None else batch.gather(given)
@@ -169,24 +165,9 @@ class Removal(Alternation):
         known = own.detach()
         if not self.estimator.labels:
             known = self.estimator.gains(*blurred, sides[2], generator)
-        gate = self._open(torch.stack([kernels.detach(), known.mean()]))
+        gate = self.gate(torch.stack([kernels.detach(), known.mean()]))
         loss = gate * (KERNELS * kernels + descent.mean())
         return own.detach().mean() + (loss - loss.detach())
-
-    @torch.no_grad()
-    def _open(self, found: Tensor) -> Tensor:
-        """Update the running means, and open the gate as far as they say."""
-        weight = (self.seen + 1).reciprocal().clamp_min(RATE)
-        off = found - self.means
-        good = (off - off == 0).all()  # one bad batch must not close or open it for ever
-        weight = torch.where(good, weight, 0.0)
-        off = torch.where(good, off, 0.0)
-        self.variances.copy_((1 - weight) * (self.variances + weight * off.square()))
-        self.means.add_(weight * off)
-        self.seen.add_(good)
-        error = (self.variances * weight / (2 - weight)).sqrt()
-        excess = (self.means - error).max().clamp_min(0)
-        return excess / (excess + GATE)
 
     # --- learn ------------------------------------------------------------------------------------
 
@@ -199,9 +180,8 @@ class Removal(Alternation):
 
     def _learn(self, n: int, steps: int) -> None:
         """Take steps of the classifier, each from rows of all batches that are kept."""
-        device = self.means.device
-        generator = self.generator(device)
-        with torch.enable_grad(), full_precision(self.means), self._learning():
+        generator = self.generator(self.gate.means.device)
+        with torch.enable_grad(), full_precision(self.gate.means), self._learning():
             for _ in range(steps):
                 rows: Any = self.memory.sample(n, generator)
                 x, y, given = self.estimator.standardise(*rows)
@@ -219,28 +199,22 @@ class Removal(Alternation):
 
     def written(self) -> list[Tensor]:
         """All tensors that a call writes and the next one reads."""
-        own = [self.means, self.variances, self.seen, *self.memory.tensors()]
-        return [*super().written(), *own]
+        return [*super().written(), *self.gate.tensors(), *self.memory.tensors()]
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint holds besides the parameters and buffers of the estimator."""
-        own = {"means": self.means, "variances": self.variances, "seen": self.seen}
-        return {**super().state(), **own, "memory": self.memory.state()}
+        return {**super().state(), "gate": self.gate.state(), "memory": self.memory.state()}
 
     def load_state(self, state: dict[str, Any], device: torch.device) -> None:
         """Continue from a `state`, on a device."""
         super().load_state(state, device)
-        self.means, self.variances, self.seen = (
-            state[name].to(device, copy=True) for name in ("means", "variances", "seen")
-        )
+        self.gate.load_state(state["gate"], device)
         self.memory.load_state(state["memory"], device)
 
     def move(self, convert: Callable[[Tensor], Tensor]) -> None:
         """Move or convert what hangs on the parameters after these have been."""
         super().move(convert)
-        self.means, self.variances, self.seen = map(
-            convert, (self.means, self.variances, self.seen)
-        )
+        self.gate.move(convert)
         self.memory.move(convert)
 
 

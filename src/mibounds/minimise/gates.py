@@ -1,0 +1,86 @@
+"""A gate that evidence of a dependence opens.
+
+Where nothing is left, the gradient of an estimate is noise, and an optimiser such as Adam, which
+divides by the size of recent gradients, turns any noise into steps: it is the noise that brings the
+information back. So the gate stays shut without evidence. It has two thresholds, or chance would
+open it every few steps: much evidence opens it, and then it stays open until none is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+RATE = 0.02  # weight of the newest value in a running mean
+OPENS, SHUTS = 3.0, 1.0  # standard errors above zero
+HALF = 0.005  # nats of evidence at which an open gate lets half of a gradient through
+
+
+class Gate:
+    """Watches running means of what witnesses find, in nats.
+
+    Args:
+        *shape: number of witnesses, and then of whatever runs side by side.
+        device: where.
+
+    Example:
+        >>> gate = Gate(2)
+        >>> for nats in (0.5, 0.4, 0.6):
+        ...     opened = gate(torch.tensor([nats, 0.0]))
+        >>> bool(opened > 0.9)
+        True
+        >>> for nats in 500 * [0.0]:
+        ...     opened = gate(torch.tensor([nats, nats]))
+        >>> opened.item()
+        0.0
+    """
+
+    def __init__(self, *shape: int, device: str | torch.device = "cpu"):
+        self.means, self.variances = torch.zeros(2, *shape, device=device).unbind()
+        self.seen = torch.zeros((), device=device)
+        self.opened = torch.ones(shape[1:], dtype=torch.bool, device=device)
+
+    @torch.no_grad()
+    def __call__(self, found: Float[Tensor, "witnesses *c"]) -> Float[Tensor, "*c"]:
+        """Take in what the witnesses find in a batch, and say how far the gate is open.
+
+        Args:
+            found: nats, in which 0 is what independent samples give on average.
+        """
+        share = (self.seen + 1).reciprocal().clamp_min(RATE)
+        off = found - self.means
+        good = off - off == 0  # one bad batch must not open or shut it for ever
+        weight, off = torch.where(good, share, 0.0), torch.where(good, off, 0.0)
+        self.variances.copy_((1 - weight) * (self.variances + weight * off.square()))
+        self.means.add_(weight * off)
+        self.seen.add_(1)
+        error = (self.variances * share / (2 - share)).sqrt()
+        errors = torch.where(self.opened, SHUTS, OPENS)
+        evidence = (self.means - errors * error).amax(0).clamp_min(0)
+        self.opened.copy_(evidence > 0)
+        return evidence / (evidence + HALF)
+
+    def tensors(self) -> list[Tensor]:
+        """All that a call writes."""
+        return [self.means, self.variances, self.seen, self.opened]
+
+    def state(self) -> dict[str, Tensor]:
+        """For a checkpoint."""
+        return dict(zip(("means", "variances", "seen", "opened"), self.tensors(), strict=True))
+
+    def load_state(self, state: dict[str, Any], device: torch.device) -> None:
+        """Continue from a `state`, on a device."""
+        for name in self.state():
+            setattr(self, name, state[name].to(device, copy=True))
+
+    def move(self, convert: Callable[[Tensor], Tensor]) -> None:
+        """Move or convert it."""
+        for name, value in self.state().items():
+            new = convert(value)
+            setattr(self, name, new if value.is_floating_point() else value.to(new.device))
