@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from penalties import (
+    EVERY,
     KINDS,
     N,
     Z,
@@ -48,7 +49,7 @@ def test_a_call_is_the_alternation_written_out(name):
         torch.testing.assert_close(gradient, torch.autograd.grad(want, plain)[0])
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", EVERY)
 def test_each_optimiser_changes_only_its_own_parameters(name):
     net, penalty = encoder(), make(name)
     optimizer = torch.optim.AdamW([*net.parameters(), *penalty.parameters()], lr=0.1)
@@ -191,7 +192,7 @@ def test_beside_a_known_conditional_a_learnt_marginal_is_fitted():
 
 
 def test_two_processes_are_one_on_the_joined_batch():
-    script = Path(__file__).parents[1] / "penalty_processes.py"
+    script = Path(__file__).parents[1] / "support" / "penalty_processes.py"
     launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
     result = subprocess.run(
         [sys.executable, *launch, str(script)],

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 from penalties import (
-    KINDS,
+    EVERY,
     N,
     S,
     Z,
@@ -163,7 +163,7 @@ def test_clamp_changes_the_value_and_not_the_gradient():
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        *((name, {}) for name in KINDS),
+        *((name, {}) for name in EVERY),
         ("club_sample", {"replay": 3, "average": 0.9, "clip": 1.0, "warmup": 4}),
     ],
 )

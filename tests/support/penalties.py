@@ -11,8 +11,10 @@ Z, S, N = 3, 2, 32
 
 # What a penalty does lives in its own classes, not in the estimators. One of each kind stands for
 # the rest: a conditional; one that draws negatives; a learnt marginal beside it; a critic whose
-# fit keeps statistics.
+# fit keeps statistics. The penalty's own way, which judges a batch before it learns from it, comes
+# besides.
 KINDS = ("club", "club_sample", "vub", "mine")
+EVERY = (*KINDS, "default")
 
 
 def batch(seed=0, n=N):
@@ -42,6 +44,8 @@ def make(name="club", **options):
     torch.manual_seed(1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", mb.PenaltyWarning)
+        if name == "default":
+            return mb.MIPenalty(mb.Ratio(Z, S, (8, 8)), **options)
         return mb.MIPenalty(mb.ESTIMATORS[name](Z, S, 8), **options)
 
 

@@ -80,10 +80,9 @@ class Ratio(Estimator):
         self.labels = math.prod(self.sizes) if self.sizes else 0
         self.given_dim, self.given_labels, self.spread = given_dim, given_labels, spread
         self.noisy = 0
-        self.standards = nn.ModuleList(
-            Standardiser(dim, MOMENTUM) for dim in (x_dim, 0 if self.labels else y_dim, given_dim)
-        )
-        inputs = sum(len(s.mean) for s in self.standards) + given_labels + (spread is not None)
+        self.dims = (x_dim, 0 if self.labels else y_dim or 0, given_dim)
+        self.standards = nn.ModuleList(Standardiser(dim, MOMENTUM) for dim in self.dims)
+        inputs = sum(self.dims) + given_labels + (spread is not None)
         self.classifier = MLP(inputs, hidden, self.labels or 1, nn.SiLU)
         assert self.classifier.layers is not None
         nn.init.zeros_(self.classifier.layers[-1].weight)  # pyright: ignore[reportArgumentType]
@@ -131,7 +130,8 @@ class Ratio(Estimator):
         batch = check_pair(x, y, group)
         x, y, given = self.check(x, y, given)
         if self.training:
-            self.observe(*(v if v is None else batch.gather(v) for v in (x, y, given)))
+            third = None if given is None else batch.gather(given)
+            self.observe(batch.gather(x), batch.gather(y), third)
         x, y, given = self.standardise(x, y, given)
         return batch.mean(self.losses(*self.blur(x, y, generator), given, generator))
 
@@ -141,9 +141,8 @@ class Ratio(Estimator):
         self, x: Tensor, y: Tensor, given: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Bring all sides to shape (n, columns), and labels to shape (n,)."""
-        dims = [len(s.mean) for s in self.standards]
-        x = self._real("x", x, 0, dims)
-        y = _one_label("y", y, self.sizes) if self.labels else self._real("y", y, 1, dims)
+        x = self._real("x", x, 0)
+        y = _one_label("y", y, self.sizes) if self.labels else self._real("y", y, 1)
         if (given is None) != (not (self.given_dim or self.given_labels)):
             raise ValueError(
                 "Expected given= in every call if and only if the estimator was made with "
@@ -154,11 +153,11 @@ class Ratio(Estimator):
         if given is not None and self.given_labels:
             given = _one_label("given", given, (self.given_labels,))
         elif given is not None:
-            given = self._real("given", given, 2, dims)
+            given = self._real("given", given, 2)
         return x, y, given
 
-    def _real(self, name: str, value: Tensor, which: int, dims: list[int]) -> Tensor:
-        return check_real(name, value, dims[which], self.frequencies.dtype)
+    def _real(self, name: str, value: Tensor, which: int) -> Tensor:
+        return check_real(name, value, self.dims[which], self.frequencies.dtype)
 
     @torch.no_grad()
     def observe(self, x: Tensor, y: Tensor, given: Tensor | None) -> None:
@@ -269,18 +268,35 @@ class Ratio(Estimator):
         return baseline - (own - baseline.detach())
 
     @torch.no_grad()
-    def gains(
+    def judge(
         self,
+        own: Tensor,
         x: Tensor,
         y: Tensor,
         size: Tensor | None,
         given: Tensor | None = None,
         generator: torch.Generator | None = None,
-    ) -> Float[Tensor, " n"]:
-        """What the classifier knows of each sample, in nats; at most 5.5 of them for real y."""
+    ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+        """What the classifier is worth on samples that it has not learnt from.
+
+        Args:
+            own: its log-ratios of the given pairs.
+            x: standardised samples, after `blur`.
+            y: standardised samples, or labels.
+            size: how far each is spread.
+            given: the third variable, if there is one.
+            generator: source of the exchanges.
+
+        Returns:
+            A lower bound in nats: for labels the mean log-ratio, otherwise that of Donsker and
+            Varadhan. And what the classifier knows, in nats: the same for labels, and otherwise
+            what its loss is below that of one which knows nothing; it has less noise.
+        """
         if self.labels:
-            return self.log_ratios(x, y, given, size)
-        return 4 * (2 * math.log(2) - self.losses(x, y, size, given, generator))
+            return own.mean(), own.mean()
+        others = self.log_ratios(x, exchange(y, given, generator), given, size)
+        known = 2 * math.log(2) - (F.softplus(-own) + F.softplus(others)).mean()
+        return own.mean() - others.logsumexp(0) + math.log(len(own)), 4 * known
 
 
 def exchange(

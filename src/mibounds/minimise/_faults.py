@@ -17,6 +17,7 @@ AT_LIMIT = 0.01  # fraction of the log-variances that may be at their limit
 DEAD = 0.5  # fraction of the units that may be dead
 QUIET = ("left",)  # codes that a report has and nobody is warned of
 
+
 @dataclass(frozen=True)
 class Facts:
     """What a health check measures.

@@ -19,7 +19,7 @@ def make_estimator(
     labels: int | Sequence[int] | None,
     given_dim: int,
     given_labels: int,
-) -> object:
+) -> Estimator:
     """The estimator of a penalty that was given one, or dimensions.
 
     Example:
@@ -37,12 +37,21 @@ def make_estimator(
             f"{type(estimator).__name__}, y_dim={y_dim}, labels={labels}, given_dim={given_dim}, "
             f"given_labels={given_labels}; pass mb.MIPenalty(x_dim, y_dim) without an estimator."
         )
-    return estimator
+    return check_estimator("estimator", estimator)
+
+
+def check_estimator(name: str, value: object) -> Estimator:
+    """Check that a value is an estimator."""
+    if isinstance(value, Estimator):
+        return value
+    raise ValueError(
+        f"Expected {name} to be an estimator such as mb.CLUB(x_dim, y_dim) "
+        f"but got {value if isinstance(value, type) else type(value).__name__}; "
+        "pass mb.CLUB(x.shape[1], y.shape[1]), or only the two dimensions."
+    )
 
 
 def check_settings(
-    estimator: object,
-    backward: object,
     lr: float | None,
     inner_steps: int,
     warmup: int,
@@ -53,13 +62,6 @@ def check_settings(
     check_every: int,
 ) -> None:
     """Check the settings of a penalty, one by one."""
-    for name, value in (("estimator", estimator), ("backward", backward)):
-        if not (isinstance(value, Estimator) or (name == "backward" and value is None)):
-            raise ValueError(
-                f"Expected {name} to be an estimator such as mb.CLUB(x_dim, y_dim) "
-                f"but got {value if isinstance(value, type) else type(value).__name__}; "
-                "pass mb.CLUB(x.shape[1], y.shape[1]), or only the two dimensions."
-            )
     check_size("inner_steps", inner_steps)
     for name, value in (("warmup", warmup), ("replay", replay), ("check_every", check_every)):
         check_size(name, value, at_least=0)

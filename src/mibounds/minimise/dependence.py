@@ -39,6 +39,7 @@ FEWEST = 4  # samples from which the statistic exists
 HIGHEST = 0.999  # correlation of kernels from which on the value grows no more
 EPS = 1e-6
 FLOOR = 1e-3  # added to the correlations of columns before they are whitened
+FEWEST_FREED = 256  # samples from which on freeing them of a third variable is not biased
 RIDGE = 1e-2  # with which kernels are freed of a third variable, in units of the samples
 
 
@@ -55,7 +56,8 @@ def kernel_nats(
         given: a third variable like y, to measure the dependence that is left given it.
 
     Returns:
-        Zero on average where x and y are independent; zero for fewer than four samples.
+        Zero on average where x and y are independent; zero for fewer than four samples, or for
+        fewer than 256 given a real variable.
 
     Example:
         >>> x = torch.randn(512, 3, generator=torch.Generator().manual_seed(0))
@@ -66,6 +68,8 @@ def kernel_nats(
     same = residual = None
     if given is not None and is_labels(given):
         same = given.flatten()[:, None] == given.flatten()
+    elif given is not None and len(given) < FEWEST_FREED:
+        return 0 * (x.sum() + (0 if is_labels(y) else y.sum()))
     elif given is not None:
         residual = _residual(_kernel(standardise_batch(given))[0])
     pairs = zip(_views(x), _views(y), strict=True)
@@ -91,14 +95,15 @@ class _Correlation(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, y: Tensor, same: Tensor | None, residual: Tensor | None
     ) -> Tensor:
-        kernels, slopes = zip(_kernel(x), _kernel(y), strict=True)
+        (k, of_x), (ell, of_y) = _kernel(x), _kernel(y)
         if residual is not None:
-            kernels = [residual @ k @ residual.mT for k in kernels]
-        a, b = (ucentre(k, same) for k in kernels)
+            k, ell = (residual @ kernel @ residual.mT for kernel in (k, ell))
+        a, b = ucentre(k, same), ucentre(ell, same)
         ab, aa, bb = ((p * q).sum((-2, -1)) for p, q in ((a, b), (a, a), (b, b)))
         scale = (aa * bb + EPS**2).rsqrt()
         h = ab * scale
-        ctx.save_for_backward(x, y, a, b, *slopes, residual, scale, h / (aa + EPS**2), h / (bb + EPS**2))
+        back = (h / (own + EPS**2) for own in (aa, bb))
+        ctx.save_for_backward(x, y, a, b, of_x, of_y, residual, scale, *back)
         return h
 
     @staticmethod
@@ -211,9 +216,7 @@ def _average(mean: Tensor, batch: Batch | None) -> Tensor:
     return mean if batch is None else batch.average(mean)
 
 
-def whiten(
-    columns: Float[Tensor, "*c n d"], batch: Batch | None = None
-) -> Float[Tensor, "*c n d"]:
+def whiten(columns: Float[Tensor, "*c n d"], batch: Batch | None = None) -> Float[Tensor, "*c n d"]:
     """Standardised columns as uncorrelated ones; no gradient goes through the correlations.
 
     Correlations that are no larger than those of so many independent samples are left alone.

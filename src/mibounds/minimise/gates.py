@@ -3,7 +3,8 @@
 Where nothing is left, the gradient of an estimate is noise, and an optimiser such as Adam, which
 divides by the size of recent gradients, turns any noise into steps: it is the noise that brings the
 information back. So the gate stays shut without evidence. It has two thresholds, or chance would
-open it every few steps: much evidence opens it, and then it stays open until none is left.
+open it every few steps: much evidence opens it, and then it stays open until none is left. On the
+way there it closes gradually, which makes the last steps small.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 RATE = 0.02  # weight of the newest value in a running mean
-OPENS, SHUTS = 3.0, 1.0  # standard errors above zero
-HALF = 0.005  # nats of evidence at which an open gate lets half of a gradient through
+OPENS, SHUTS = 5.0, 0.0  # standard errors above zero
+HALF = 5.0  # standard errors at which an open gate lets half of a gradient through
+EPS = 1e-6  # nats that are nothing
 
 
 class Gate:
@@ -61,10 +63,9 @@ class Gate:
         self.means.add_(weight * off)
         self.seen.add_(1)
         error = (self.variances * share / (2 - share)).sqrt()
-        errors = torch.where(self.opened, SHUTS, OPENS)
-        evidence = (self.means - errors * error).amax(0).clamp_min(0)
-        self.opened.copy_(evidence > 0)
-        return evidence / (evidence + HALF)
+        evidence = (self.means - torch.where(self.opened, SHUTS, OPENS) * error).clamp_min(0)
+        self.opened.copy_((evidence > EPS).any(0))
+        return (evidence / (evidence + HALF * error + EPS)).amax(0)
 
     def tensors(self) -> list[Tensor]:
         """All that a call writes."""

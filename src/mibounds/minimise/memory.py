@@ -73,9 +73,7 @@ class Memory:
         self.sides = tuple(
             None if v is None else v.detach().to(device, copy=True) for v in state["sides"]
         )
-        self.next, self.filled = (
-            state[name].to(device, copy=True) for name in ("next", "filled")
-        )
+        self.next, self.filled = (state[name].to(device, copy=True) for name in ("next", "filled"))
 
     def move(self, convert: Callable[[Tensor], Tensor]) -> None:
         """Move or convert all rows; labels keep their dtype."""
@@ -100,9 +98,7 @@ class Memory:
         """New tensors, with the old rows if these are of the same kind."""
         old = self.all() if self.sides else ()
         device = _first(sides).device
-        self.sides = tuple(
-            None if v is None else v.new_zeros(size, *v.shape[1:]) for v in sides
-        )
+        self.sides = tuple(None if v is None else v.new_zeros(size, *v.shape[1:]) for v in sides)
         self.next, self.filled = torch.zeros(2, dtype=torch.long, device=device).unbind()
         if old and self._has_place(old, len(_first(old))):
             self._write(old)

@@ -29,16 +29,17 @@ from mibounds.conditionals import Bernoulli, Categorical
 from mibounds.estimators import Estimator
 from mibounds.estimators.ratio import Ratio
 from mibounds.measure.estimation import Estimate, estimate
+from mibounds.minimise._faults import QUIET, SLACK, Facts
 from mibounds.minimise._recorded_calls import RecordedCalls
 from mibounds.minimise._settings import (
     check_capturable,
+    check_estimator,
     check_removal,
     check_settings,
     check_weight,
     make_estimator,
 )
 from mibounds.minimise.alternation import Alternation, OptimizerFactory
-from mibounds.minimise._faults import QUIET, SLACK, Facts
 from mibounds.minimise.health import (
     PenaltyReport,
     check_side,
@@ -156,21 +157,22 @@ class MIPenalty(nn.Module):
         capturable: bool = False,
     ):
         super().__init__()
-        estimator = make_estimator(estimator, y_dim, labels, given_dim, given_labels)
-        removes = isinstance(estimator, Ratio)
+        forward = make_estimator(estimator, y_dim, labels, given_dim, given_labels)
+        both = [forward]
+        if backward is not None:
+            both.append(check_estimator("backward", backward))
+        removes = isinstance(forward, Ratio)
         if lr is None:
             lr = RATE_OF_RATIO if removes else RATE
-        check_settings(
-            estimator, backward, lr, inner_steps, warmup, weight, replay, average, clip, check_every
-        )
+        check_settings(lr, inner_steps, warmup, weight, replay, average, clip, check_every)
         if capturable:
             check_capturable(warmup, replay, average, graph, weight)
             graph, check_every = False, 0
-        self.estimators = nn.ModuleList(e for e in (estimator, backward) if e is not None)
-        if isinstance(estimator, Ratio):
+        self.estimators = nn.ModuleList(both)
+        if isinstance(forward, Ratio):
             check_removal(backward, average, capturable)
             self.alternation: Alternation = Removal(
-                estimator,
+                forward,
                 optimizer or partial(torch.optim.AdamW, lr=lr, weight_decay=DECAY, fused=True),
                 clip=clip or CLIP,
                 memory=replay or MEMORY,
@@ -198,7 +200,7 @@ class MIPenalty(nn.Module):
         plain = optimizer is None and (removes or not (replay or average))
         self.recorded_calls = RecordedCalls(self.alternation, graph, plain)
         self._opinions = SecondOpinions(check_every)
-        self._side = check_side([e for e in (estimator, backward) if e is not None], maximise)
+        self._side = check_side(both, maximise)
         self._facts: Facts | None = None
         self._report = PenaltyReport(warnings=self._side)
         for advice in self._side:

@@ -11,7 +11,7 @@ the encoder runs away from it. So
   classifier on batches that were new to it. Where nothing is found any more the penalty is silent:
   otherwise its noise would be what moves the encoder.
 
-The value is the classifier's mean log-ratio on the new batch. The gradient is that of the sum.
+The value is what the classifier certifies on the new batch. The gradient is that of the sum.
 """
 
 from __future__ import annotations
@@ -162,12 +162,10 @@ class Removal(Alternation):
             return own.mean()
         third = None if sides[2] is None else sides[2][:MOST]
         kernels = kernel_nats(x[:MOST], y[:MOST], third)
-        known = own.detach()
-        if not self.estimator.labels:
-            known = self.estimator.gains(*blurred, sides[2], generator)
-        gate = self.gate(torch.stack([kernels.detach(), known.mean()]))
+        value, known = self.estimator.judge(own.detach(), *blurred, sides[2], generator)
+        gate = self.gate(torch.stack([kernels.detach(), known]))
         loss = gate * (KERNELS * kernels + descent.mean())
-        return own.detach().mean() + (loss - loss.detach())
+        return value + (loss - loss.detach())
 
     # --- learn ------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -55,6 +55,14 @@ class SecondOpinion:
 
     nats: float
     rows: int
+
+
+class Rows(NamedTuple):
+    """Samples to learn from, or to judge by."""
+
+    x: Tensor
+    y: Tensor
+    given: Tensor | None
 
 
 class SecondOpinions:
@@ -153,9 +161,11 @@ def ask(
     with torch.random.fork_rng(devices=[]), full_precision(x):
         torch.manual_seed(seed)
         generator = torch.Generator(x.device).manual_seed(seed)
-        sides = [_prepare(v.detach(), learnt) for v in (x, y)]
-        train = [None if v is None else v[learnt] for v in (*sides, third)]
-        test = [None if v is None else v[held] for v in (*sides, third)]
+        x, y = (_prepare(v.detach(), learnt) for v in (x, y))
+        train, test = (
+            Rows(x[rows], y[rows], None if third is None else third[rows])
+            for rows in (learnt, held)
+        )
         found = [_by_classifier(train, test, generator)]
         if not is_labels(y) and third is None:
             found.append(_by_correlations(train, test, generator))
@@ -189,18 +199,17 @@ def _bound(joint: Tensor, products: Tensor) -> float:
     return (joint.mean() - mean.log() - ERRORS * variance.sqrt()).item()
 
 
-def _by_classifier(
-    train: list[Tensor | None], test: list[Tensor | None], generator: torch.Generator
-) -> float:
+def _by_classifier(train: Rows, test: Rows, generator: torch.Generator) -> float:
     """By the log-ratio of a classifier."""
     x, y, given = train
-    assert x is not None
-    assert y is not None
-    values = {"labels": int(max(y.max(), test[1].max())) + 1} if is_labels(y) else {}  # pyright: ignore
-    groups = 0 if given is None else int(max(given.max(), test[2].max())) + 1  # pyright: ignore
+    labels = int(max(y.max(), test.y.max())) + 1 if is_labels(y) else None
+    groups = 0
+    if given is not None and test.given is not None:
+        groups = int(max(given.max(), test.given.max())) + 1
     model = Ratio(
-        x.shape[1], None if values else y.shape[1], HIDDEN, given_labels=groups, spread=None, **values
-    ).to(x.device)
+        x.shape[1], None if labels else y.shape[1], HIDDEN, labels=labels, given_labels=groups,
+        spread=None,
+    ).to(x.device)  # fmt: skip
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=DECAY, fused=True)
     rates = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
     with torch.enable_grad():
@@ -215,8 +224,6 @@ def _by_classifier(
             rates.step()
     with torch.no_grad():
         x, y, given = test
-        assert x is not None
-        assert y is not None
         products = [exchange(y, given, generator) for _ in range(EXCHANGES)]
         return _bound(
             model.log_ratios(x, y, given),
@@ -224,22 +231,16 @@ def _by_classifier(
         )
 
 
-def _by_correlations(
-    train: list[Tensor | None], test: list[Tensor | None], generator: torch.Generator
-) -> float:
+def _by_correlations(train: Rows, test: Rows, generator: torch.Generator) -> float:
     """By the log-ratio of Gaussians with the canonical correlations that stand out of the noise."""
     x, y, _ = train
-    assert x is not None
-    assert y is not None
     left, sizes, right = torch.linalg.svd((x.T @ y).double() / len(x), full_matrices=False)
     noise = (math.sqrt(x.shape[1]) + math.sqrt(y.shape[1])) / math.sqrt(len(x))
     rho = sizes[sizes > noise].clamp(max=0.999)
-    u, v = (
-        side.double() @ turn[:, : len(rho)]
-        for side, turn in ((test[0], left), (test[1], right.T))  # pyright: ignore
-    )
     if not len(rho):
         return 0.0
+    u = test.x.double() @ left[:, : len(rho)]
+    v = test.y.double() @ right.T[:, : len(rho)]
 
     def log_ratio(v: Tensor) -> Tensor:
         rest = 1 - rho**2

@@ -65,7 +65,7 @@ class TCPenalty(nn.Module):
             penalty(torch.cat(codes[:i], -1), codes[i], **options)
             for i, penalty in enumerate(self.penalties, 1)
         ]
-        return sum(values[1:], values[0])
+        return torch.stack(values).sum()
 
     def reports(self) -> list[PenaltyReport]:
         """The report of each term of the sum; see `MIPenalty.report`."""

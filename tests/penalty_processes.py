@@ -1,1 +1,0 @@
-support/penalty_processes.py
