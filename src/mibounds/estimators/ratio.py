@@ -259,13 +259,27 @@ class Ratio(Estimator):
         """The classifier's loss of each sample, after `blur`."""
         own = self.log_ratios(x, y, given, size)
         if not self.labels:
-            exchanged = self.log_ratios(x, exchange(y, given, generator), given, size)
-            return F.softplus(-own) + F.softplus(exchanged)
+            return F.softplus(-own) + F.softplus(self._exchanged(x, y, size, given, generator))
         if self.by_label:
             return -own
         assert given is not None
         baseline = F.cross_entropy(self.baseline(given), y, reduction="none")
         return baseline - (own - baseline.detach())
+
+    def _exchanged(
+        self,
+        x: Tensor,
+        y: Tensor,
+        size: Tensor | None,
+        given: Tensor | None,
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        """The log-ratios of product pairs. What is spread stays with the size of its noise."""
+        if self.noisy:
+            x = exchange(x, given, generator)
+        else:
+            y = exchange(y, given, generator)
+        return self.log_ratios(x, y, given, size)
 
     @torch.no_grad()
     def judge(
@@ -294,7 +308,7 @@ class Ratio(Estimator):
         """
         if self.labels:
             return own.mean(), own.mean()
-        others = self.log_ratios(x, exchange(y, given, generator), given, size)
+        others = self._exchanged(x, y, size, given, generator)
         known = 2 * math.log(2) - (F.softplus(-own) + F.softplus(others)).mean()
         return own.mean() - others.logsumexp(0) + math.log(len(own)), 4 * known
 
