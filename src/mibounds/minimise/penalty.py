@@ -1,7 +1,7 @@
-"""Exit 2 of the flow, a loss: the bound as a term in any training loop.
+"""Exit 2 of the flow, a loss: mutual information as a term in any training loop.
 
-`MIPenalty` is Algorithm 1 of the CLUB paper in one line (`mibounds.minimise.alternation`), with a
-weight, a warm-up, health checks and recorded calls.
+`MIPenalty` is one line, with a weight, a warm-up, health checks and recorded calls. What it
+minimises is its own (`mibounds.minimise.removal`), or a bound (`mibounds.minimise.alternation`).
 
 The penalty lives beside the user's model, not inside it. Inside, its parameters would turn up in
 ``model.parameters()``, in weight decay and gradient clipping, in the buckets of
@@ -76,29 +76,42 @@ class PenaltyWarning(UserWarning):
 
 
 class MIPenalty(nn.Module):
-    """Mutual information as a penalty: fits q to the batch, then returns the bound to minimise.
+    """Mutual information as a penalty: learns from the batch, then returns what to minimise.
 
-    In training mode each call fits first; in evaluation mode it only evaluates. Put it beside the
+    ``MIPenalty(x_dim, y_dim)``, or ``MIPenalty(x_dim, labels=k)`` where y is a label, needs no other
+    choice (`mibounds.minimise.removal`). ``MIPenalty(mb.CLUB(x_dim, y_dim))`` is Algorithm 1 of the
+    CLUB paper with a bound of your own choice (`mibounds.minimise.alternation`).
+
+    In training mode each call fits; in evaluation mode it only evaluates. Put it beside the
     model, not into it, and save its ``state_dict()`` with the model's: it includes the optimiser,
     the replay and the random numbers, so that a resumed run continues as if it had never stopped.
 
-    Reference: Cheng et al. 2020, Algorithm 1.
+    Reference: Cheng et al. 2020, Algorithm 1; Yu et al. 2026, section 3 (the spread classifier).
 
     Args:
-        estimator: the bound, with q(y|x) or a critic to fit, or with a known conditional. A module
-            passed to it as ``conditional`` counts as q and is fitted; pass a known one that is a
-            module as a plain function (``encoder.forward``).
+        estimator: columns of x; or a bound with q(y|x) or a critic to fit, or with a known
+            conditional. A module passed to it as ``conditional`` counts as q and is fitted; pass a
+            known one that is a module as a plain function (``encoder.forward``).
+        y_dim: columns of y, with columns of x.
+        labels: instead of ``y_dim``, number of values of y, the integers 0, 1, ...; a sequence for
+            several labels at once, one column each.
+        given_dim: columns of a real third variable: what x and y share given it is minimised, and
+            every call takes ``given=``.
+        given_labels: number of values of a third variable that is a label.
+        maximise: whether the information is to grow: the penalty is then minus the value. An
+            upper bound is refused.
         backward: an estimator of the other direction, called with (y, x). The penalty is then the
             mean of the two.
-        lr: learning rate of the Adam that fits q.
+        lr: learning rate of the Adam that fits q; 3e-4 for a bound and 1e-3 without one if left out.
         inner_steps: steps of q per call.
         warmup: number of first calls that only fit q; the penalty is 0 meanwhile.
         weight: factor of the bound, or a function from the number of the call to the factor.
-        replay: number of earlier batches that are kept, to fit q to them too.
+        replay: number of earlier batches that are kept, to fit q to them too; without a bound 8.
         average: weight of the past in an average of q's parameters that the bound is evaluated
             with, such as 0.9, for a calmer value; 0 for the parameters themselves.
-        clip: largest norm of the gradient that q is fitted with; None for no limit. The encoder's
-            gradient is never clipped here: do that where it has its final scale.
+        clip: largest norm of the gradient that q is fitted with; None for no limit, or without a
+            bound for 10. The encoder's gradient is never clipped here: do that where it has its
+            final scale.
         clamp: whether to report a value below zero as zero. The gradient stays that of the bound.
         adapt: whether q sees the samples of an encoder whitened by the batch, through SiLU units in
             place of ReLU, which can die; False for the estimator as it is.
@@ -107,7 +120,7 @@ class MIPenalty(nn.Module):
             None for wherever that is possible. Second derivatives need False.
         check_every: calls between two health checks (`report`), which cost a little, and on a GPU
             a wait; 0 for never.
-        seed: of the negatives that `CLUBSample` draws.
+        seed: of all random numbers.
         capturable: whether a call writes only into tensors that stay where they are (`tensors`), so
             that you can capture a whole training step in a CUDA graph of your own. Runs of that
             graph do not change what Python counts: ``calls`` and `report` stand still.
@@ -120,7 +133,7 @@ class MIPenalty(nn.Module):
     Example:
         >>> import mibounds as mb
         >>> encoder = torch.nn.Linear(8, 3)
-        >>> penalty = mb.MIPenalty(mb.CLUB(3, 2), inner_steps=5)
+        >>> penalty = mb.MIPenalty(3, 2)
         >>> optimizer = torch.optim.Adam(encoder.parameters())
         >>> v, s = torch.randn(64, 8), torch.randn(64, 2)
         >>> loss = encoder(v).square().mean() + 0.1 * penalty(encoder(v), s)
