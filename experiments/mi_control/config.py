@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from experiments.runner.base import Cell, Config
+from mibounds.minimise.gates import HALF, OPENS, SHUTS
+from mibounds.minimise.removal import KERNELS
 
 GOALS = ("minimise", "maximise")
 FAMILIES = ("gaussian", "cubic", "asinh", "power", "spiral")
@@ -25,6 +27,14 @@ BASES = (
 NOT_FITTED = ("kernel",)
 SAME_UPWARDS = ("ratio", "ratio-ungated")  # without kernel and gate they are "default"
 SELECTS = ("dims", "families", "correlations", "goals", "together")  # fields that change no cell
+
+
+OWN = {  # settings that only some methods have
+    "kernel_weight": ("default",),
+    "opens": ("default", "ratio"),
+    "shuts": ("default", "ratio"),
+    "half": ("default", "ratio"),
+}
 
 
 class Task(NamedTuple):
@@ -75,6 +85,10 @@ class MIControlConfig(Config):
         hidden: hidden units of each of the two layers of all networks.
         inner_steps: steps of the network per update.
         memory: how many batches the classifiers learn from.
+        kernel_weight: of the kernel statistic beside the classifier.
+        opens: standard errors above zero at which a gate opens.
+        shuts: standard errors above zero at which it shuts again.
+        half: standard errors at which it lets half of a gradient through.
 
     Example:
         >>> MIControlConfig(dims=(20,)).settings_of(
@@ -99,10 +113,17 @@ class MIControlConfig(Config):
     hidden: int = 256
     inner_steps: int = 5
     memory: int = 8
+    kernel_weight: float = KERNELS
+    opens: float = OPENS
+    shuts: float = SHUTS
+    half: float = HALF
 
     def settings_of(self, cell: Cell) -> dict[str, Any]:
-        """Without the choice of cells."""
-        return {k: v for k, v in super().settings_of(cell).items() if k not in SELECTS}
+        """Without the choice of cells, and without the settings of other methods."""
+        base, goal = base_of(cell.method), Task.of(cell.task).goal
+        others = [k for k, methods in OWN.items() if base not in methods or goal == "maximise"]
+        settings = super().settings_of(cell)
+        return {k: v for k, v in settings.items() if k not in (*SELECTS, *others)}
 
     def __post_init__(self) -> None:
         for flag, chosen, known in (

@@ -22,7 +22,6 @@ from experiments.mi_control.networks import Learner, Networks
 from experiments.mi_control.worlds import Batch
 from mibounds.minimise.dependence import keep_scale, kernel_nats
 from mibounds.minimise.gates import RATE, Gate
-from mibounds.minimise.removal import KERNELS
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -116,7 +115,7 @@ class Ratio:
     ):
         cells, self.dim = len(seeds), dim
         self.coupled, self.inner = coupled, config.inner_steps
-        self.gate = Gate(1, cells, device=device) if gated else None
+        self.gate = make_gate(1, cells, config, device) if gated else None
         self.net = Networks(seeds, (dim + 1, dim), config.hidden, 1, zero=True, device=device)
         self.learner = Learner([self.net], LEARNING_RATE, DECAY)
         self.scales = Scales(cells, dim, device), Scales(cells, dim, device)
@@ -182,13 +181,20 @@ class Gated:
 
     def __init__(self, seeds: Sequence[int], dim: int, config: MIControlConfig, device: str):
         self.ratio = Ratio(seeds, dim, config, device)
-        self.gate = Gate(2, len(seeds), device=device)
+        self.gate = make_gate(2, len(seeds), config, device)
+        self.weight = config.kernel_weight
 
     def step(self, batch: Batch, draws: Draws, fresh: Fresh | None) -> Float[Tensor, " cells"]:
         """The weighted sum of both."""
         kernels = kernel_nats(batch.x, batch.y)
-        value = KERNELS * kernels + self.ratio.step(batch, draws, fresh)
+        value = self.weight * kernels + self.ratio.step(batch, draws, fresh)
         return self.gate(torch.stack([kernels.detach(), self.ratio.gain])) * value
+
+
+def make_gate(witnesses: int, cells: int, config: MIControlConfig, device: str) -> Gate:
+    """The gate of the library, for cells side by side."""
+    options = {"opens": config.opens, "shuts": config.shuts, "half": config.half}
+    return Gate(witnesses, cells, device=device, **options)
 
 
 def spread(x: Float[Tensor, "cells n d"], noise: Noise) -> Float[Tensor, "cells n e"]:

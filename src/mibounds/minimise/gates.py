@@ -30,20 +30,31 @@ class Gate:
     Args:
         *shape: number of witnesses, and then of whatever runs side by side.
         device: where.
+        opens: standard errors above zero at which it opens.
+        shuts: standard errors above zero at which it shuts again.
+        half: standard errors of evidence at which it lets half of a gradient through.
 
     Example:
         >>> gate = Gate(2)
         >>> for nats in (0.5, 0.4, 0.6):
         ...     opened = gate(torch.tensor([nats, 0.0]))
-        >>> bool(opened > 0.9)
+        >>> bool(opened > 0.5)
         True
-        >>> for nats in 500 * [0.0]:
+        >>> for nats in 500 * [0.01, -0.01]:
         ...     opened = gate(torch.tensor([nats, nats]))
         >>> opened.item()
         0.0
     """
 
-    def __init__(self, *shape: int, device: str | torch.device = "cpu"):
+    def __init__(
+        self,
+        *shape: int,
+        device: str | torch.device = "cpu",
+        opens: float = OPENS,
+        shuts: float = SHUTS,
+        half: float = HALF,
+    ):
+        self.opens, self.shuts, self.half = opens, shuts, half
         self.means, self.variances = torch.zeros(2, *shape, device=device).unbind()
         self.seen = torch.zeros((), device=device)
         self.opened = torch.ones(shape[1:], dtype=torch.bool, device=device)
@@ -63,9 +74,10 @@ class Gate:
         self.means.add_(weight * off)
         self.seen.add_(1)
         error = (self.variances * share / (2 - share)).sqrt()
-        evidence = (self.means - torch.where(self.opened, SHUTS, OPENS) * error).clamp_min(0)
+        threshold = torch.where(self.opened, self.shuts, self.opens)
+        evidence = (self.means - threshold * error).clamp_min(0)
         self.opened.copy_((evidence > EPS).any(0))
-        return (evidence / (evidence + HALF * error + EPS)).amax(0)
+        return (evidence / (evidence + self.half * error + EPS)).amax(0)
 
     def tensors(self) -> list[Tensor]:
         """All that a call writes."""
