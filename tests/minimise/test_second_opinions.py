@@ -1,0 +1,241 @@
+"""Second opinions: below the truth, not fooled, and asked for often at first."""
+
+import math
+
+import pytest
+import torch
+
+from mibounds.minimise import second_opinions as module
+from mibounds.minimise.second_opinions import FEWEST, HELD_OUT, ROWS, WIDEST, SecondOpinions, ask
+
+N = 1600
+HELD = round(HELD_OUT * N)
+
+
+def gaussians(rho, seed=0, n=N):
+    """x of three columns and y of two, with two correlations."""
+    g = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, 3, generator=g)
+    return x, rho * x[:, :2] + math.sqrt(1 - rho**2) * torch.randn(n, 2, generator=g)
+
+
+# --- what is certified ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rho", [0.4, 0.7, 0.97])
+def test_of_gaussians_it_certifies_most_and_no_more_than_there_is(rho):
+    truth = -math.log(1 - rho**2)
+    opinion = ask(*gaussians(rho, n=ROWS))
+    assert 0.5 * truth < opinion.nats < truth
+    assert opinion.rows == round(HELD_OUT * ROWS)
+
+
+def test_where_nothing_is_left_it_certifies_nothing():
+    assert [ask(*gaussians(0, seed)).nats for seed in range(3)] == [0, 0, 0]
+
+
+def test_a_dependence_without_correlation():
+    x, noise = gaussians(0, n=ROWS)
+    y = torch.stack([x[:, 0] * x[:, 1], noise[:, 1]], 1) + 0.2 * noise
+    assert torch.corrcoef(torch.cat([x, y], 1).T)[:3, 3:].abs().max() < 0.05
+    assert 0.2 < ask(x, y).nats < 1
+
+
+def test_small_differences_of_columns():
+    """Two columns that are nearly equal: what they know is in the difference."""
+    common, s = gaussians(0)
+    x = common[:, :1] + torch.cat([0 * s[:, :1], 1e-2 * s[:, :1]], 1)
+    assert ask(x, s).nats > 1
+
+
+def test_correlations_among_many_columns():
+    """So many that a classifier learns its rows by heart."""
+    g = torch.Generator().manual_seed(0)
+    x, y = torch.randn(N, 60, generator=g), torch.randn(N, 40, generator=g)
+    y[:, :3] = 0.8 * x[:, :3] + 0.6 * y[:, :3]
+    truth = -3 / 2 * math.log(1 - 0.8**2)
+    turned = x @ torch.linalg.qr(torch.randn(60, 60, generator=g))[0]
+    assert 0.6 * truth < ask(turned, y).nats < truth
+    assert ask(turned, y.roll(1, 0)).nats == 0
+
+
+def test_labels():
+    g = torch.Generator().manual_seed(0)
+    labels = torch.randint(3, (N,), generator=g)
+    x = torch.randn(N, 3, generator=g)
+    x[:, 0] += 3 * (labels == 1)
+    truth = math.log(3) - 2 / 3 * math.log(2)  # of whether it is the second
+    for y in (labels, 7 * labels[:, None] - 5):  # any integers
+        assert 0.6 * truth < ask(x, y).nats < truth
+    assert ask(x, labels[torch.randperm(N, generator=g)]).nats == 0
+
+
+def test_given_labels_only_what_they_do_not_explain_counts():
+    g = torch.Generator().manual_seed(0)
+    third = torch.randint(3, (N,), generator=g)
+    x, y = (third[:, None] + 0.5 * torch.randn(N, d, generator=g) for d in (3, 2))
+    assert ask(x, y).nats > 0.4
+    assert ask(x, y, third).nats == 0
+    assert ask(x, y + x[:, :2], 10 * third[:, None]).nats > 0.15
+    labels = (y[:, 0] > 1).long()
+    assert ask(x, labels).nats > 0.1
+    assert ask(x, labels, third).nats == 0
+
+
+# --- samples as they are -------------------------------------------------------------------------
+
+
+def test_constant_and_repeated_columns_do_not_matter():
+    x, y = gaussians(0.7)
+    more = torch.cat([torch.full((N, 1), 7.0), x, x[:, :1], 1e6 + x[:, 1:2]], 1)
+    assert ask(more, y).nats == pytest.approx(ask(x, y).nats, abs=0.1)
+    for constant in (torch.zeros(N, 2), torch.full((N, 2), 1e6)):
+        assert ask(constant, y).nats == 0
+        assert ask(x, constant).nats == 0
+
+
+def test_one_outlier_does_not_decide():
+    x, y = gaussians(0)
+    x[700], y[700] = 1e4, 1e4  # among the rows to learn from
+    x[10], y[10] = 1e4, 1e4  # among those held out
+    assert ask(x, y).nats < 0.02
+
+
+def test_rows_that_are_not_finite_are_left_out():
+    x, y = gaussians(0.7)
+    x[::10, 1] = math.nan
+    y[5::10, 0] = math.inf
+    opinion = ask(x, y)
+    assert opinion.rows == 0.8 * HELD
+    assert 0.2 < opinion.nats < -math.log(1 - 0.7**2)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_full_batch_over_and_over_does_not_fool_it(seed):
+    """Every call has the same rows: those held out are so in every call."""
+    x, y = (v.repeat(16, 1) for v in gaussians(0, seed, n=100))
+    place = torch.linspace(0, 1, 100).repeat(16)
+    assert ask(x, y).nats > 0.1  # half of what is there is learnt by heart
+    opinion = ask(x, y, place=place)
+    assert opinion.nats == 0
+    assert opinion.rows == HELD
+
+
+def test_the_same_opinion_twice_and_no_random_number_of_the_users():
+    before = torch.random.get_rng_state()
+    a, b = (ask(*gaussians(0.5)) for _ in range(2))
+    assert a == b
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert ask(*gaussians(0.5), seed=1) != a
+
+
+def test_within_no_grad_and_autocast_and_of_samples_with_a_gradient():
+    x, y = gaussians(0.7)
+    plain = ask(x, y)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        assert ask(x.requires_grad_(), y) == plain
+    assert x.grad is None
+    assert ask(x.double(), y[:, None]).nats == pytest.approx(plain.nats, abs=1e-3)
+
+
+@pytest.mark.parametrize("why", ["few", "labels for x", "real given", "wide", "bad"])
+def test_where_there_is_no_opinion(why):
+    x, y = gaussians(0.5)
+    given = None
+    if why == "few":
+        n = round(FEWEST / HELD_OUT) - 4
+        x, y = x[:n], y[:n]
+    elif why == "labels for x":
+        x = torch.arange(N) % 3
+    elif why == "real given":
+        given = y[:, :1]
+    elif why == "wide":
+        x = torch.zeros(N, WIDEST - 1)
+    else:
+        y = y.clone()
+        y[HELD + FEWEST - 1 :, 1] = math.nan
+    assert ask(x, y, given) is None
+
+
+def test_the_bound_is_less_two_standard_errors():
+    g = torch.Generator().manual_seed(0)
+    own, others = (torch.randn(s, generator=g).double() for s in ((400,), (8, 400)))
+    weights = others.exp()
+    means = weights.mean(0)
+    error = (own.var() / 400 + means.var() / (weights.mean() ** 2 * 400)).sqrt()
+    want = own.mean() - weights.mean().log() - 2 * error
+    assert module._bound(own, others) == pytest.approx(want.item())
+    far = torch.full((400,), 50.0)
+    assert module._bound(far, torch.zeros(8, 400)) == module.CLIP  # and f is clipped
+
+
+# --- when ----------------------------------------------------------------------------------------
+
+
+def test_it_is_asked_often_at_first_and_then_seldom():
+    opinions = SecondOpinions(every=10)
+    due = [calls // 10 for calls in range(0, 970, 10) if opinions.is_due(calls)]
+    assert due == [1, 2, 4, 8, 16, 32, 48, 64, 80, 96]
+    assert not SecondOpinions(every=0).is_due(0)
+    assert not SecondOpinions(every=0).is_due(64)
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What `ask` is asked, in place of an answer."""
+    calls = []
+
+    def ask(*sides):
+        calls.append(sides)
+        return module.SecondOpinion(float(len(calls)), 50)
+
+    monkeypatch.setattr(module, "ask", ask)
+    return calls
+
+
+def test_the_last_rows_are_kept_with_their_place(asked):
+    opinions = SecondOpinions(every=10)
+    opinions.refresh(calls=10)
+    assert opinions.last is None  # of nothing
+    labels = torch.arange(60) % 3
+    for seed in range(2):
+        opinions.keep(*gaussians(0, seed, n=60), labels)
+    opinions.refresh(calls=10)
+    x, y, given, place = asked[0]
+    assert x.shape == (120, 3)
+    assert torch.equal(y[60:], gaussians(0, 1, n=60)[1])
+    assert torch.equal(given, labels.repeat(2))
+    assert given.dtype == labels.dtype
+    assert torch.equal(place, torch.linspace(0, 1, 60).repeat(2))
+    for seed in range(2, 2 + ROWS // 500):
+        opinions.keep(*gaussians(0, seed, n=500), torch.arange(500) % 3)
+    opinions.refresh(calls=20)
+    assert len(asked[1][0]) == ROWS
+
+
+def test_an_opinion_that_is_young_is_not_asked_for_again(asked):
+    opinions = SecondOpinions(every=10)
+    opinions.keep(*gaussians(0))
+    for calls, count in ((5, 0), (10, 1), (11, 1), (19, 1), (20, 2), (20, 2), (100, 3)):
+        opinions.refresh(calls)
+        assert len(asked) == count
+        assert (opinions.last.nats if count else 0) == count
+    assert opinions.asked == 100
+
+
+def test_what_there_can_be_no_opinion_on_is_not_kept():
+    x, y = gaussians(0, n=8)
+    for every, sides in (
+        (0, (x, y)),
+        (10, (torch.arange(8), y)),
+        (10, (x, y[:4])),
+        (10, (torch.zeros(8, WIDEST - 1), y)),
+    ):
+        opinions = SecondOpinions(every)
+        opinions.keep(*sides)
+        opinions.refresh(calls=100)
+        assert opinions.memory.sides == ()
+        assert opinions.last is None
+    opinions = SecondOpinions(10)
+    opinions.keep(torch.zeros(8, WIDEST - 2), y)
+    assert len(opinions.memory.sides[0]) == ROWS
