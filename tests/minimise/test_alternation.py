@@ -23,6 +23,9 @@ from penalties import (
 from torch.distributions import Independent, Normal
 
 import mibounds as mb
+from mibounds.estimators.ratio import draw_noise
+from mibounds.minimise.dependence import standardise_batch, whiten
+from mibounds.networks import use_units_that_live
 
 
 @pytest.mark.parametrize("name", [*KINDS, "doe", "infonce"])
@@ -47,6 +50,33 @@ def test_a_call_is_the_alternation_written_out(name):
         want = estimator(plain, s, **options)
         torch.testing.assert_close(value, want)
         torch.testing.assert_close(gradient, torch.autograd.grad(want, plain)[0])
+
+
+def test_q_sees_what_an_encoder_shows_whitened_and_with_noise():
+    net, penalty = encoder(), make(inner_steps=2, lr=0.01, seed=7, spread=0.1)
+    assert not any(isinstance(m, torch.nn.ReLU) for m in penalty.modules())
+    torch.manual_seed(1)
+    estimator = mb.CLUB(Z, 2, 8)
+    use_units_that_live(estimator)
+    optimizer = torch.optim.Adam(estimator.parameters(), lr=0.01, fused=True)
+    generator = torch.Generator().manual_seed(7)
+    for seed in range(3):
+        v, s = batch(seed)
+        z = net(v)
+        value = penalty(z, s)
+        plain = z.detach().requires_grad_()
+        shown = whiten(standardise_batch(plain))
+        fitted = shown.detach() + draw_noise(N, shown, 0.1, generator)[0]
+        for _ in range(2):
+            optimizer.zero_grad()
+            estimator.learning_loss(fitted, s).backward()
+            optimizer.step()
+        want = estimator(shown + draw_noise(N, shown, 0.1, generator)[0], s)
+        torch.testing.assert_close(value, want)
+        pair = torch.autograd.grad(value, z)[0], torch.autograd.grad(want, plain)[0]
+        torch.testing.assert_close(*pair)
+    penalty.eval()  # without noise
+    torch.testing.assert_close(penalty(z, s), estimator(shown, s))
 
 
 @pytest.mark.parametrize("name", EVERY)

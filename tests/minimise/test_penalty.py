@@ -84,7 +84,7 @@ def test_images_with_a_known_conditional_are_not_sequences():
 def test_warmup_and_weight():
     z, s = samples(0)
     z.requires_grad_()
-    penalty = make(warmup=2, weight=lambda call: 0.5 * call)
+    penalty = make(warmup=2, weight=lambda call: 0.5 * call, spread=None)
     for call in range(4):
         z.grad = None
         value = penalty(z, s)
@@ -221,7 +221,8 @@ def test_under_autocast_q_is_fitted_in_full_precision():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         value = a(half, s)
     value.backward()
-    torch.testing.assert_close(value, b(half.detach().float(), s), rtol=0, atol=0)
+    wide = half.detach().float().requires_grad_()
+    torch.testing.assert_close(value, b(wide, s), rtol=0, atol=0)
     assert value.dtype == torch.float32
     assert half.grad.dtype == torch.bfloat16
     assert same(parameters(a), parameters(b))
@@ -304,6 +305,7 @@ def test_what_python_counts_cannot_be_captured(options):
         ({"weight": "a"}, "Expected weight to be a finite number, .* but got 'a'; pass weight=0.1"),
         ({"weight": float("nan")}, "Expected weight to be a finite number, .* but got nan"),
         ({"average": 1.0}, r"Expected average in \[0, 1\) but got 1"),
+        ({"spread": 1.0}, r"Expected spread in \(0, 1\), or None for no noise, but got 1"),
         ({"clip": 0.0}, "Expected clip > 0, or None for no limit, but got 0"),
         ({"backward": nn.Linear(1, 1)}, "Expected backward to be an estimator"),
     ],

@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 import mibounds as mb
 
 V, Z, S, N = 5, 3, 2, 8
+SPREAD = ("vub",)
 
 
 def samples(step):
@@ -33,7 +34,9 @@ def make(name, seed):
     if name == "default":
         penalty = mb.MIPenalty(mb.Ratio(Z, S, (8, 8)), clip=1.0)
     else:
-        penalty = mb.MIPenalty(mb.ESTIMATORS[name](Z, S, 8), replay=1, average=0.5, clip=1.0)
+        # Noise belongs to a place in the joined batch, and a replay changes the order of its rows.
+        noise = {"spread": 0.1} if name in SPREAD else {"spread": None, "replay": 1, "average": 0.5}
+        penalty = mb.MIPenalty(mb.ESTIMATORS[name](Z, S, 8), clip=1.0, **noise)
     return net, penalty.double()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -192,13 +192,9 @@ class Ratio(Estimator):
         """Spread one side of standardised samples; log σ comes third, scaled to [-1, 1]."""
         if self.spread is None:
             return x, y, None
-        lowest = math.log(self.spread)
-        options = {"generator": generator, "device": x.device, "dtype": x.dtype}
-        log_size = lowest * torch.rand(len(x), 1, **options)
-        noisy = y if self.noisy else x
-        noisy = noisy + log_size.exp() * torch.randn(noisy.shape, **options)
-        x, y = (x, noisy) if self.noisy else (noisy, y)
-        return x, y, 1 - 2 * log_size / min(lowest, -1e-3)
+        noise, log_size = draw_noise(len(x), y if self.noisy else x, self.spread, generator)
+        x, y = (x, y + noise) if self.noisy else (x + noise, y)
+        return x, y, 1 - 2 * log_size / min(math.log(self.spread), -1e-3)
 
     def log_ratios(
         self, x: Tensor, y: Tensor, given: Tensor | None = None, size: Tensor | None = None
@@ -311,6 +307,30 @@ class Ratio(Estimator):
         others = self._exchanged(x, y, size, given, generator)
         known = 2 * math.log(2) - (F.softplus(-own) + F.softplus(others)).mean()
         return own.mean() - others.logsumexp(0) + math.log(len(own)), 4 * known
+
+
+def draw_noise(
+    n: int, like: Tensor, spread: float, generator: torch.Generator | None = None
+) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n 1"]]:
+    """Normal noise of a random size σ for each row, with log σ uniform in [log spread, 0].
+
+    Args:
+        n: number of rows.
+        like: samples, for columns, dtype and device.
+        spread: the smallest σ.
+        generator: source of the random numbers.
+
+    Returns:
+        The noise, and log σ.
+
+    Example:
+        >>> noise, log_size = draw_noise(1000, torch.zeros(1, 3), 0.01)
+        >>> noise.shape, bool((log_size <= 0).all() and (log_size >= -4.7).all())
+        (torch.Size([1000, 3]), True)
+    """
+    options: Any = {"generator": generator, "device": like.device, "dtype": like.dtype}
+    log_size = math.log(spread) * torch.rand(n, 1, **options)
+    return log_size.exp() * torch.randn(n, *like.shape[1:], **options), log_size
 
 
 def exchange(

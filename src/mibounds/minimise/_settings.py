@@ -19,6 +19,7 @@ def make_estimator(
     labels: int | Sequence[int] | None,
     given_dim: int,
     given_labels: int,
+    spread: float | None = None,
 ) -> Estimator:
     """The estimator of a penalty that was given one, or dimensions.
 
@@ -29,8 +30,9 @@ def make_estimator(
     if isinstance(estimator, Integral) and not isinstance(estimator, bool):
         sizes = labels if labels is None or isinstance(labels, int) else tuple(labels)
         return Ratio(
-            int(estimator), y_dim, labels=sizes, given_dim=given_dim, given_labels=given_labels
-        )
+            int(estimator), y_dim, labels=sizes, given_dim=given_dim, given_labels=given_labels,
+            spread=spread,
+        )  # fmt: skip
     if y_dim is not None or labels is not None or given_dim or given_labels:
         raise ValueError(
             "Expected either an estimator or dimensions but got both: "
@@ -60,6 +62,7 @@ def check_settings(
     average: float,
     clip: float | None,
     check_every: int,
+    spread: float | None,
 ) -> None:
     """Check the settings of a penalty, one by one."""
     check_size("inner_steps", inner_steps)
@@ -72,6 +75,11 @@ def check_settings(
     if not 0 <= average < 1:
         raise ValueError(
             f"Expected average in [0, 1) but got {average}; leave it out for no average."
+        )
+    if spread is not None and not 0 < spread < 1:
+        raise ValueError(
+            f"Expected spread in (0, 1), or None for no noise, but got {spread}; "
+            "leave it out for the default."
         )
     if clip is not None and not clip > 0:
         raise ValueError(

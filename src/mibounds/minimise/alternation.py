@@ -13,7 +13,9 @@ halves never reach each other's parameters:
 
 An encoder can escape q: it stretches its columns, or hides what it knows in small differences of
 them. No such linear map changes the mutual information. So q(y|x) sees x whitened by the batch,
-where x comes from an encoder.
+where x comes from an encoder. And in training it sees x with noise, of a size that is drawn for each
+row: I(x + σ e; y) <= I(x; y), and where a code is a function of its input q has no useful gradient
+without.
 
 Reference: Cheng et al. 2020, Algorithm 1 and section 3.3.
 """
@@ -32,6 +34,7 @@ from torch.optim import Optimizer
 
 from mibounds.conditionals import Conditional
 from mibounds.estimators import CLUBSample, Estimator
+from mibounds.estimators.ratio import draw_noise
 from mibounds.minimise.dependence import standardise_batch, whiten
 from mibounds.networks import use_units_that_live
 from mibounds.samples.batches import Batch
@@ -57,6 +60,8 @@ class Alternation:
             with; 0 for the parameters themselves.
         clip: largest norm of q's gradient; None for no limit.
         adapt: whether q sees the samples of an encoder whitened, through units that cannot die.
+        spread: smallest size of the noise on what is whitened, where 1 is the largest; None for no
+            noise.
         in_place: whether the optimiser's state exists before the first fit, and statistics stay in
             the tensors that hold them now. A CUDA graph needs both.
         seed: of the negatives that `CLUBSample` draws.
@@ -85,12 +90,13 @@ class Alternation:
         average: float = 0.0,
         clip: float | None = None,
         adapt: bool = False,
+        spread: float | None = None,
         in_place: bool = False,
         seed: int = 0,
     ):
         if adapt:
             use_units_that_live(estimators)
-        self.estimators, self.adapt = estimators, adapt
+        self.estimators, self.adapt, self.spread = estimators, adapt, spread
         self.moving = (False, False)
         self.average, self.clip, self.in_place = average, clip, in_place
         self.fits = 0
@@ -147,7 +153,7 @@ class Alternation:
         """
         statistics = self.statistics() if in_place else []
         with torch.enable_grad(), full_precision(x), self._learning():
-            directions = list(self._directions(x, y, group))
+            directions = list(self._directions(x, y, group, self.spread))
             for _ in range(steps):
                 losses = [e.learning_loss(*sides, group=group) for e, sides in directions]
                 self._take_step(sum(losses[1:], losses[0]), group)
@@ -173,7 +179,7 @@ class Alternation:
         """
         self.take_steps(x.detach(), y.detach(), steps, in_place=True)
         with torch.enable_grad():
-            return self.evaluate(x, y, given=given, copies=False)
+            return self.evaluate(x, y, given=given, copies=False, spread=True)
 
     def count_recorded(self, steps: int) -> None:
         """Count steps that a CUDA graph has taken."""
@@ -236,6 +242,7 @@ class Alternation:
         given: Shaped[Tensor, "n *g"] | None = None,
         *,
         copies: bool = True,
+        spread: bool = False,
     ) -> Float[Tensor, ""]:
         """The bound, with gradients to x and y but none to q.
 
@@ -246,6 +253,7 @@ class Alternation:
             given: a third variable, for an estimator that takes one.
             copies: whether to use copies of q's parameters, so that a later fit does not disturb
                 the backward pass. A CUDA graph, which goes backwards at once, needs none.
+            spread: whether q sees noise, as in training.
 
         Returns:
             The bound in nats.
@@ -253,7 +261,8 @@ class Alternation:
         qs = self._fixed_parameters() if copies else [{} for _ in self.estimators]
         values = []
         with full_precision(x), without_check():
-            for (e, sides), q in zip(self._directions(x, y, group), qs, strict=True):
+            directions = self._directions(x, y, group, self.spread if spread else None)
+            for (e, sides), q in zip(directions, qs, strict=True):
                 options: dict[str, Any] = {"group": group}
                 if given is not None:
                     options["given"] = given
@@ -289,24 +298,34 @@ class Alternation:
         self.moving = (x.requires_grad, y.requires_grad)
 
     def _directions(
-        self, x: Tensor, y: Tensor, group: dist.ProcessGroup | None
+        self, x: Tensor, y: Tensor, group: dist.ProcessGroup | None, spread: float | None
     ) -> Iterator[tuple[Estimator, tuple[Tensor, Tensor]]]:
-        """Each estimator with its two arguments."""
+        """Each estimator with its two arguments, as q is to see them."""
         directions = ((x, y, self.moving[0]), (y, x, self.moving[1]))
         for e, (own, other, moving) in zip(self.estimators, directions, strict=False):
             assert isinstance(e, Estimator)
-            learnt = isinstance(getattr(e, "conditional", None), Conditional)
-            if self.adapt and moving and learnt and own.ndim == 2 and own.is_floating_point():
-                batch = None if group is None else Batch(len(own), group, own.device)
+            if moving and self._adapts(e) and own.ndim == 2 and own.is_floating_point():
+                batch = Batch(len(own), group, own.device)
                 own = whiten(standardise_batch(own.to(self.learnt[0].dtype), batch), batch)
+                if spread is not None:
+                    generator = self.generator(own.device)
+                    noise = draw_noise(batch.size, own, spread, generator)[0]
+                    own = own + batch.local(noise)
             yield e, (own, other)
+
+    def _adapts(self, estimator: nn.Module) -> bool:
+        """Whether an estimator has a q that is to see samples whitened."""
+        return self.adapt and isinstance(getattr(estimator, "conditional", None), Conditional)
 
     # --- what a call writes, and the next one reads ----------------------------------------------
 
     @property
     def draws(self) -> bool:
-        """Whether an evaluation draws random numbers."""
-        return any(isinstance(e, CLUBSample) for e in self.estimators)
+        """Whether a call draws random numbers."""
+        sides = zip(self.estimators, self.moving, strict=False)
+        spreads = any(moving and self._adapts(e) for e, moving in sides)
+        sampled = any(isinstance(e, CLUBSample) for e in self.estimators)
+        return sampled or (spreads and self.spread is not None)
 
     def generator(self, device: torch.device) -> torch.Generator:
         """The source of the negatives on a device."""

@@ -39,7 +39,7 @@ MEASURED = 128  # samples whose median distance counts: a median of many is slow
 FEWEST = 4  # samples from which the statistic exists
 HIGHEST = 0.999  # correlation of kernels from which on the value grows no more
 EPS = 1e-6
-FLOOR = 1e-3  # added to the correlations of columns before they are whitened
+FLOOR = 1e-4  # added to the correlations of columns before they are whitened
 FEWEST_FREED = 256  # samples from which on freeing them of a third variable is not biased
 RIDGE = 1e-2  # with which kernels are freed of a third variable, in units of the samples
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 RATE = 0.02  # weight of the newest value in a running mean
-OPENS, SHUTS = 5.0, 0.0  # standard errors above zero
+OPENS, SHUTS = 5.0, -1.0  # standard errors above zero
 HALF = 5.0  # standard errors at which an open gate lets half of a gradient through
 EPS = 1e-6  # nats that are nothing
 

@@ -115,6 +115,8 @@ class MIPenalty(nn.Module):
         clamp: whether to report a value below zero as zero. The gradient stays that of the bound.
         adapt: whether q sees the samples of an encoder whitened by the batch, through SiLU units in
             place of ReLU, which can die; False for the estimator as it is.
+        spread: in training q also sees noise on these samples, of a random size between this many
+            standard deviations and one; None for no noise. The value is that of the noisy samples.
         optimizer: from a list of parameters to an optimiser, instead of Adam with ``lr``.
         graph: whether to record calls as CUDA graphs, which on a GPU removes most of their cost;
             None for wherever that is possible. Second derivatives need False.
@@ -163,6 +165,7 @@ class MIPenalty(nn.Module):
         clip: float | None = None,
         clamp: bool = False,
         adapt: bool = True,
+        spread: float | None = 0.01,
         optimizer: OptimizerFactory | None = None,
         graph: bool | None = None,
         check_every: int = 200,
@@ -170,14 +173,14 @@ class MIPenalty(nn.Module):
         capturable: bool = False,
     ):
         super().__init__()
-        forward = make_estimator(estimator, y_dim, labels, given_dim, given_labels)
+        forward = make_estimator(estimator, y_dim, labels, given_dim, given_labels, spread)
         both = [forward]
         if backward is not None:
             both.append(check_estimator("backward", backward))
         removes = isinstance(forward, Ratio)
         if lr is None:
             lr = RATE_OF_RATIO if removes else RATE
-        check_settings(lr, inner_steps, warmup, weight, replay, average, clip, check_every)
+        check_settings(lr, inner_steps, warmup, weight, replay, average, clip, check_every, spread)
         if capturable:
             check_capturable(warmup, replay, average, graph, weight)
             graph, check_every = False, 0
@@ -199,6 +202,7 @@ class MIPenalty(nn.Module):
                 average=average,
                 clip=clip,
                 adapt=adapt,
+                spread=spread,
                 in_place=capturable,
                 seed=seed,
             )
@@ -316,7 +320,7 @@ class MIPenalty(nn.Module):
         if weight == 0 and self.alternation.learnt:
             return _zero(x, y)
         if value is None:
-            value = self.alternation.evaluate(x, y, group, given)
+            value = self.alternation.evaluate(x, y, group, given, spread=fitting)
         if fitting:
             self.values[(self.calls - 1) % WINDOW] = value.detach()
         if fitting and self.check_every and not (due or x.is_cuda or self._is_possible(value)):
