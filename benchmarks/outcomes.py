@@ -20,7 +20,9 @@ and the report of the penalty has no warning.
 
 import argparse
 import itertools
+import json
 import math
+import multiprocessing
 import sys
 import time
 import warnings
@@ -133,7 +135,7 @@ def run_loop(loop: Loop) -> dict[str, Any]:
     parts: list[nn.Module] = []
     for a, b in itertools.pairwise(widths):
         parts += [nn.Linear(a, b, bias=loop.layers > 1), nn.ReLU()]
-    parts = [*parts[:-1], nn.BatchNorm1d(loop.z_dim, affine=False)][: None if loop.normalised else -1]
+    parts[-1] = nn.BatchNorm1d(loop.z_dim, affine=False) if loop.normalised else nn.Identity()
     encoder, decoder = nn.Sequential(*parts), nn.Linear(loop.z_dim + loop.x_dim, S + 12)
     optimizer = torch.optim.Adam([*encoder.parameters(), *decoder.parameters()], lr=loop.encoder_lr)
     penalty = make(loop.method, loop.x_dim, loop.z_dim, hidden=loop.hidden, lr=loop.lr)
@@ -238,9 +240,7 @@ def run_colour(method: str, seed: int, weight: float = 0.1, steps: int = 1500) -
     return finish(penalty, certify(draw, 3, labels=True), accuracy)
 
 
-def certify(
-    draw: Callable[[int], Sequence[Tensor]], columns: int, labels: bool = False
-) -> float:
+def certify(draw: Callable[[int], Sequence[Tensor]], columns: int, labels: bool = False) -> float:
     """What a fresh q(s | z) certifies of I(s; z); s is standard normal, or a uniform label.
 
     Args:
@@ -249,7 +249,7 @@ def certify(
         labels: whether s is a label.
     """
     with torch.no_grad():
-        s, z = draw(PROBE_ROWS * 16)
+        _, z = draw(PROBE_ROWS * 16)
     mean, scale = z.mean(0), z.std(0) + 1e-6
     outputs = columns if labels else 2 * columns
     best = 0.0
@@ -290,7 +290,8 @@ CASES: dict[str, Callable[[str, int], dict[str, Any]]] = {
 }
 ONE_BY_ONE: dict[str, tuple[Any, ...]] = {
     "hidden": (16, 64, 512), "x_dim": (1, 512), "z_dim": (1, 128, 512), "batch": (16, 1024, 4096),
-    "lr": (1e-4, 3e-4, 1e-3, 1e-2), "layers": (2, 3, 4), "normalised": (True,), "weight": (0.1, 1.0),
+    "lr": (1e-4, 3e-4, 1e-3, 1e-2), "layers": (2, 3, 4), "normalised": (True,),
+    "weight": (0.1, 1.0),
 }  # fmt: skip
 
 
@@ -301,14 +302,24 @@ def sweep(mixed: int) -> list[Loop]:
     loops += [replace(base, **{name: v}) for name, values in ONE_BY_ONE.items() for v in values]
     g = torch.Generator().manual_seed(0)
     for _ in range(mixed):
-        picks = {
-            name: (*values, getattr(base, name))[int(torch.randint(len(values) + 1, (), generator=g))]
-            for name, values in ONE_BY_ONE.items()
-        }
+        picks = {}
+        for name, values in ONE_BY_ONE.items():
+            at = int(torch.randint(len(values) + 1, (), generator=g))
+            picks[name] = (*values, getattr(base, name))[at]
         if picks["batch"] * max(picks["z_dim"], picks["x_dim"], picks["hidden"] or 1) > 2**20:
             picks["batch"] = 128  # what takes minutes is left out
         loops.append(replace(base, **picks))
     return loops
+
+
+def train(arguments: tuple[dict[str, Any], Callable[..., dict[str, Any]], tuple[Any, ...]]):
+    """One row: the facts of a training, and its outcome."""
+    facts, run, settings = arguments
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore", mb.PenaltyWarning)
+    start = time.perf_counter()
+    outcome = run(*settings)
+    return {**facts, **outcome, "seconds": round(time.perf_counter() - start, 1)}
 
 
 def main() -> None:
@@ -318,12 +329,10 @@ def main() -> None:
     parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES))
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--mixed", type=int, default=16, help="loops of the sweep with many changes")
-    parser.add_argument("--share", default="1/1", help="such as 2/3: the second of three parts")
+    parser.add_argument("--mixed", type=int, default=16, help="loops with several changes")
+    parser.add_argument("--jobs", type=int, default=1, help="trainings side by side")
     parser.add_argument("--out", type=Path, default=Path("results/bench"))
     args = parser.parse_args()
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore", mb.PenaltyWarning)
     if args.part == "cases":
         jobs = [
             ({"case": case, "method": method, "seed": seed}, CASES[case], (method, seed))
@@ -336,17 +345,15 @@ def main() -> None:
             for seed in range(args.seeds) for loop in sweep(args.mixed) for method in args.methods
         ]  # fmt: skip
         jobs = [(asdict(loop), run_loop, (loop,)) for loop in loops]
-    part, parts = map(int, args.share.split("/"))
-    rows = []
-    for facts, train, arguments in jobs[part - 1 :: parts]:
-        start = time.perf_counter()
-        rows.append(row := {**facts, **train(*arguments)})
-        row["seconds"] = round(time.perf_counter() - start, 1)
-        print(row, flush=True)
+    path = args.out / f"outcomes_{args.part}.json"
+    rows = json.loads(path.read_text())["rows"] if path.exists() else []
+    wanted = [job for job in jobs if not any(job[0].items() <= row.items() for row in rows)]
     command = " ".join(["python", "benchmarks/outcomes.py", *sys.argv[1:]])
-    result = {"command": command, "torch": torch.__version__, "rows": rows}
-    name = f"outcomes_{args.part}" + (f"_{part}" if parts > 1 else "")
-    write(args.out / f"{name}.json", result)
+    with multiprocessing.get_context("spawn").Pool(args.jobs) as pool:
+        for row in pool.imap_unordered(train, wanted):
+            print(row, flush=True)
+            rows.append(row)  # at once: an interrupted run goes on here
+            write(path, {"command": command, "torch": torch.__version__, "rows": rows})
 
 
 if __name__ == "__main__":

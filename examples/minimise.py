@@ -5,10 +5,8 @@
 A measurement v mixes a signal a, which is wanted, with a nuisance s, which is not. An encoder
 z = W v is trained to tell a; nothing keeps s out of z but a penalty on I(z; s). As all is Gaussian
 and linear, the mutual information that is really left is known. `train` has the penalty,
-`train_by_hand` the same with two losses and two optimisers, as in the code of the CLUB paper.
-
-The encoder has to be slower than the fit of q(s|z). At a rate of 5e-3 instead of 1e-3 (try --lr) it
-outruns q, goes round in circles, and I(z; s) stays where it was.
+`train_by_hand` CLUB with two losses and two optimisers, as in the code of the CLUB paper, where
+q(s|z) has to keep up with the encoder.
 """
 
 import argparse
@@ -41,7 +39,7 @@ def train(steps: int, weight: float, lr: float, seed: int) -> tuple[nn.Module, n
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     encoder, head = nn.Linear(V, Z), nn.Linear(Z, A)
-    penalty = mb.MIPenalty(mb.CLUB(Z, S))  # beside the model; it fits its own q(s|z)
+    penalty = mb.MIPenalty(Z, S)  # beside the model, with an optimiser of its own
     optimizer = torch.optim.Adam([*encoder.parameters(), *head.parameters()], lr=lr)
     for _ in range(steps):
         v, a, s = sample(256, generator)
@@ -54,7 +52,7 @@ def train(steps: int, weight: float, lr: float, seed: int) -> tuple[nn.Module, n
 
 
 def train_by_hand(steps: int, weight: float, lr: float, seed: int) -> tuple[nn.Module, nn.Module]:
-    """With the estimator itself: what the penalty does, and what you have to keep in mind."""
+    """With CLUB itself: what a penalty does for you, and what you have to keep in mind."""
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     encoder, head, club = nn.Linear(V, Z), nn.Linear(Z, A), mb.CLUB(Z, S)
@@ -114,7 +112,7 @@ def main() -> None:
         args.steps = 200
     torch.set_num_threads(1)  # batches are small: a second thread only waits
     loops = {"no penalty": (train, 0.0), "MIPenalty": (train, args.weight)}
-    loops["two optimisers by hand"] = (train_by_hand, args.weight)
+    loops["CLUB by hand"] = (train_by_hand, args.weight)
     held_out = 600 if args.quick else 4000
     rows = [
         measure(name, loop, held_out, args.steps, weight, args.lr, args.seed)

@@ -5,9 +5,9 @@
 
 The task of `minimise.py`: a measurement v mixes a wanted signal a with a nuisance s, and z = W v
 is to tell a and to share nothing with s. ``group=`` joins the batches of all processes in the
-penalty, so that any number of them takes the steps of one process, and every process holds the same
-q. NCCL on GPUs, gloo without. In single precision Adam lets rounding grow over some hundred steps;
---double shows that there is no other difference.
+penalty, so that any number of them takes the steps of one process, and what the penalty learns is
+the same in each. NCCL on GPUs, gloo without. In single precision Adam lets rounding grow over some
+hundred steps; --double shows that there is no other difference.
 """
 
 import argparse
@@ -62,7 +62,7 @@ def batches(steps: int, seed: int, like: Tensor) -> Iterator[tuple[Tensor, ...]]
     rank, processes = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     generator = torch.Generator().manual_seed(seed)
     for _ in range(steps * PARTS):
-        yield tuple(v[rank::processes].to(like) for v in sample(BATCH // PARTS, generator))
+        yield tuple(v.chunk(processes)[rank].to(like) for v in sample(BATCH // PARTS, generator))
 
 
 def train(model: nn.Module, penalty: mb.MIPenalty, args) -> None:
@@ -73,7 +73,7 @@ def train(model: nn.Module, penalty: mb.MIPenalty, args) -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     for i, (v, a, s) in enumerate(batches(args.steps, args.seed, next(model.parameters())), 1):
         last = i % PARTS == 0
-        # The processes exchange the model's gradients once a step, those of q at every part.
+        # The processes exchange the model's gradients once a step, the samples at every part.
         with nullcontext() if last or group is None else model.no_sync():
             z, told = model(v)
             loss = mse_loss(told, a) + args.weight * penalty(z, s, group=group)
@@ -135,7 +135,7 @@ def main() -> None:
     torch.manual_seed(args.seed)
     dtype = torch.float64 if args.double else torch.float32
     model = Encoder().to(device, dtype)
-    penalty = mb.MIPenalty(mb.CLUB(Z, S)).to(device, dtype)
+    penalty = mb.MIPenalty(Z, S).to(device, dtype)
     encoders = {"as it was": copy.deepcopy(model), "trained": model}
     if args.accelerate:
         train_accelerate(model, penalty, accelerator, args)

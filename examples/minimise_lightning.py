@@ -45,21 +45,21 @@ class Task(L.LightningModule):
     """Tells a from v, with a penalty on I(z; s).
 
     The penalty is a sibling of the model. Lightning then moves it to the device, puts it into
-    evaluation mode for validation (where it does not fit) and writes it into the checkpoint: its
+    evaluation mode for validation (where it does not learn) and writes it into the checkpoint: its
     ``state_dict`` holds its own optimiser too, so there is nothing to add for a resumed run.
     """
 
     def __init__(self, weight: float):
         super().__init__()
         self.model = Encoder()
-        self.penalty = mb.MIPenalty(mb.CLUB(Z, S))
+        self.penalty = mb.MIPenalty(Z, S)
         self.weight = weight
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Only for the model, by naming it.
 
-        ``self.parameters()`` would list q's as well. They never get a gradient from the loss, so
-        most optimisers would pass over them; but they have no business there.
+        ``self.parameters()`` would list the penalty's as well. They never get a gradient from the
+        loss, so most optimisers would pass over them; but they have no business there.
         """
         return torch.optim.Adam(self.model.parameters(), lr=1e-3)
 
@@ -70,10 +70,10 @@ class Task(L.LightningModule):
         return mse_loss(told, a) + self.weight * self.penalty(z, s)
 
     def validation_step(self, batch: list[Tensor], _: int) -> None:
-        """The bound alone: in evaluation mode nothing is fitted."""
+        """The value alone: in evaluation mode the penalty does not learn."""
         v, a, s = batch
         z, told = self.model(v)
-        self.log_dict({"error of a": mse_loss(told, a), "CLUB": self.penalty(z, s)})
+        self.log_dict({"error of a": mse_loss(told, a), "penalty": self.penalty(z, s)})
 
 
 def sample(n: int, seed: int) -> TensorDataset:

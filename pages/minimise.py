@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from statistics import median
+from typing import Any
+
 import mibounds as mb
 from pages.results import cells, read, summary
 from pages.texts import spread, table
@@ -35,21 +38,6 @@ def slowest() -> int:
     return max(c.values["steps"] for c in cells("minimisation") if c.task == TASK)
 
 
-def normalised() -> str:
-    """What is left, and the error of the task, with and without a normalising layer."""
-    found: dict[str, list[tuple[float, float]]] = {}
-    for row in read("bench/normalise.json")["rows"]:
-        found.setdefault(row["variant"], []).append((max(row["left"], 0.0), row["error"]))
-    return table(
-        ["", "left, nats", "error of the task"],
-        [
-            [variant, ", ".join(f"{nats:.2f}" for nats, _ in own),
-             ", ".join(f"{error:.3f}" for _, error in own)]
-            for variant, own in found.items()
-        ],
-    )  # fmt: skip
-
-
 def overhead(device: str, penalty: str) -> str:
     """What a penalty adds to a step of the paper's encoder."""
     (row,) = (r for r in read(f"bench/penalty_{device}.json")["rows"] if r["penalty"] == penalty)
@@ -64,3 +52,76 @@ def batch(device: str) -> int:
 def soak() -> int:
     """Steps of the soak."""
     return read("bench/penalty_soak.json")["steps"]
+
+
+CASES = {
+    "linear": "linear encoder", "sequence": "one x, a sequence of codes",
+    "deep": "two layers, not normalised", "colour": "colour of digits (a label)",
+}  # fmt: skip
+METHODS = {
+    "none": "no penalty", "default": "`MIPenalty(x_dim, y_dim)`", "club": "`CLUB`",
+    "club_sample": "`CLUBSample`", "published": "the authors' `CLUB`",
+    "published_sample": "the authors' `CLUBSample`",
+}  # fmt: skip
+
+
+def cases() -> str:
+    """What each method leaves in loops whose truth is known, seed by seed."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for row in read("bench/outcomes_cases.json")["rows"]:
+        found.setdefault((row["method"], row["case"]), []).append(max(row["left"], 0.0))
+    return table(
+        ["nats left", *CASES.values()],
+        [
+            [METHODS[m], *(", ".join(f"{v:.2f}" for v in found.get((m, c), [])) for c in CASES)]
+            for m in METHODS
+        ],
+    )
+
+
+def case_tasks() -> str:
+    """Accuracy of the digits' task, and error of the others', with and without the default."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for row in read("bench/outcomes_cases.json")["rows"]:
+        found.setdefault((row["method"], row["case"]), []).append(row["task"])
+    return table(
+        ["task", *CASES.values()],
+        [
+            [METHODS[m], *(", ".join(f"{v:.3f}" for v in found.get((m, c), [])) for c in CASES)]
+            for m in ("none", "default")
+        ],
+    )
+
+
+def sweep() -> str:
+    """How many loops of the sweep end with little left, and how many fail without a word."""
+    found: dict[str, list[Any]] = {}
+    for row in read("bench/outcomes_sweep.json")["rows"]:
+        found.setdefault(row["method"], []).append(row)
+    return table(
+        ["method", "loops", "at most 0.05 left", "at most 0.1", "median", "most",
+         "more than 0.1 and no warning"],
+        [
+            [METHODS[m], len(own), sum(r["left"] <= 0.05 for r in own),
+             sum(r["left"] <= 0.1 for r in own), f"{median(r['left'] for r in own):.3f}",
+             f"{max(r['left'] for r in own):.2f}", sum(r["silent"] for r in own)]
+            for m, own in ((m, found[m]) for m in METHODS if m in found)
+        ],
+    )  # fmt: skip
+
+
+def control() -> str:
+    """How often the default brings a known mutual information to the goal, and keeps it there."""
+    found: dict[tuple[str, int, str], list[dict[str, Any]]] = {}
+    for cell in cells("mi-control"):
+        goal, _, kind, dim = cell.task.split("-")
+        if cell.method == "default":
+            found.setdefault((goal, int(dim), kind), []).append(cell.values)
+    rows = []
+    for goal, dim, kind in sorted(found, key=lambda key: (key[0] != "minimise", *key[1:])):
+        own = found[goal, dim, kind]
+        passed = f"{sum(v['success'] for v in own)} of {len(own)}"
+        ends = [v["worst"] for v in own]
+        left = f"{median(ends):.1e}, {max(ends):.1e}" if goal == "minimise" else ""
+        rows.append([goal, dim, kind, passed, left])
+    return table(["goal", "d", "correlation", "passed", "worst left: median, largest"], rows)

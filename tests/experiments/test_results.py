@@ -256,14 +256,6 @@ def test_every_bound_reaches_the_goal_and_the_upper_ones_stay():
                 assert cell.values["error"] < 0.05
 
 
-def test_a_normalising_layer_lets_the_penalty_work():
-    rows = read("bench/normalise.json")["rows"]
-    by = {(row["variant"], row["seed"]): row["left"] for row in rows}
-    assert all(by["penalty", k] > by["no penalty", k] for k in range(3))
-    for row in rows:
-        assert ("growing" in row["warnings"]) == (row["variant"] == "penalty")
-
-
 def test_the_soak_ends_finite_and_with_flat_memory():
     soak = read("bench/penalty_soak.json")
     assert soak["steps_not_finite"] == 0

@@ -173,13 +173,9 @@ def test_a_gradient_that_keeps_the_scale_neither_shifts_nor_stretches():
     assert got.mean(0).abs().max() < 1e-12
     assert (got * columns).mean(0).abs().max() < 1e-6
     rest = g - got  # only shifts and stretches are missing
-    fit = torch.linalg.lstsq(
-        torch.stack([torch.ones(50, dtype=torch.float64), columns[:, 0]], 1), rest[:, :1]
-    )
-    residual = rest[:, :1] - torch.stack([torch.ones(50, dtype=torch.float64), columns[:, 0]], 1) @ (
-        fit.solution
-    )
-    assert residual.abs().max() < 1e-6
+    shift_and_stretch = torch.stack([torch.ones(50, dtype=torch.float64), columns[:, 0]], 1)
+    fit = torch.linalg.lstsq(shift_and_stretch, rest[:, :1])
+    assert (rest[:, :1] - shift_and_stretch @ fit.solution).abs().max() < 1e-6
 
 
 def test_standardised_over_a_batch_object_of_one_process():

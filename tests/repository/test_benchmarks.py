@@ -306,20 +306,3 @@ def test_a_training_that_takes_too_long_misses_its_goal(load):
     assert not goal["holds"]
     rows[0]["seconds"] = 59.5
     assert trainings.accept(rows)[0]["holds"]
-
-
-def test_a_normalising_layer_is_in_one_variant(load, monkeypatch):
-    normalise = load("normalise")
-    measure, layer, made = mb.estimate, normalise.nn.BatchNorm1d, []
-
-    def make(*args, **options):
-        made.append((args, options))
-        return layer(*args, **options)
-
-    monkeypatch.setattr(mb, "estimate", lambda z, s: measure(z, s, methods="gaussian"))
-    monkeypatch.setattr(normalise.nn, "BatchNorm1d", make)
-    rows = [normalise.train(variant, 0, 20, 0.1) for variant in normalise.VARIANTS]
-    assert [row["variant"] for row in rows] == list(normalise.VARIANTS)
-    assert made == [((normalise.CODE,), {"affine": False})]
-    assert rows[0]["error"] != rows[1]["error"]  # the penalty does something
-    assert all(row["left"] > 0.5 for row in rows)  # hardly trained

@@ -55,7 +55,7 @@ def test_minimise_lightning(results):
     plain, whole, resumed = results("examples/minimise_lightning.py")
     assert whole["audit"] < 0.5 * plain["audit"]
     assert resumed["same parameters"] is True
-    for key in ("error of a", "CLUB", "audit"):
+    for key in ("error of a", "penalty", "audit"):
         assert resumed[key] == whole[key]
 
 

@@ -13,9 +13,9 @@ halves never reach each other's parameters:
 
 An encoder can escape q: it stretches its columns, or hides what it knows in small differences of
 them. No such linear map changes the mutual information. So q(y|x) sees x whitened by the batch,
-where x comes from an encoder. And in training it sees x with noise, of a size that is drawn for each
-row: I(x + σ e; y) <= I(x; y), and where a code is a function of its input q has no useful gradient
-without.
+where x comes from an encoder. And in training it sees x with noise of a size drawn for each row:
+I(x + σ e; y) <= I(x; y). Without noise q has no useful gradient where a code is a function of its
+input.
 
 Reference: Cheng et al. 2020, Algorithm 1 and section 3.3.
 """

@@ -78,9 +78,9 @@ class PenaltyWarning(UserWarning):
 class MIPenalty(nn.Module):
     """Mutual information as a penalty: learns from the batch, then returns what to minimise.
 
-    ``MIPenalty(x_dim, y_dim)``, or ``MIPenalty(x_dim, labels=k)`` where y is a label, needs no other
-    choice (`mibounds.minimise.removal`). ``MIPenalty(mb.CLUB(x_dim, y_dim))`` is Algorithm 1 of the
-    CLUB paper with a bound of your own choice (`mibounds.minimise.alternation`).
+    ``MIPenalty(x_dim, y_dim)``, or ``MIPenalty(x_dim, labels=k)`` where y is a label, needs no
+    other choice (`mibounds.minimise.removal`). ``MIPenalty(mb.CLUB(x_dim, y_dim))`` is Algorithm 1
+    of the CLUB paper with a bound of your own choice (`mibounds.minimise.alternation`).
 
     In training mode each call fits; in evaluation mode it only evaluates. Put it beside the
     model, not into it, and save its ``state_dict()`` with the model's: it includes the optimiser,
@@ -102,7 +102,7 @@ class MIPenalty(nn.Module):
             upper bound is refused.
         backward: an estimator of the other direction, called with (y, x). The penalty is then the
             mean of the two.
-        lr: learning rate of the Adam that fits q; 3e-4 for a bound and 1e-3 without one if left out.
+        lr: learning rate of the Adam that fits q; if left out 3e-4 for a bound, 1e-3 without one.
         inner_steps: steps of q per call.
         warmup: number of first calls that only fit q; the penalty is 0 meanwhile.
         weight: factor of the bound, or a function from the number of the call to the factor.

@@ -18,7 +18,7 @@ from experiments.nuisance_removal.experiment import NuisanceRemoval
 def test_a_cell_of_every_task_method_weight_and_seed():
     config = NuisanceConfig(seeds=2, hsic_weights=(0.5,))
     cells = NuisanceRemoval().cells(config)
-    assert len(cells) == len({cell.name for cell in cells}) == 3 * (1 + 5 * 3 + 1) * 2
+    assert len(cells) == len({cell.name for cell in cells}) == 3 * (1 + 6 * 3 + 1) * 2
     assert {cell.task for cell in cells} == set(TASKS)
     assert {split_method(cell.method)[0] for cell in cells} == {"none", *WEIGHTS}
     for task, method in zip(TASKS, ("hsic-0.5", "hsic-0.5", "hsic-5"), strict=True):
