@@ -123,9 +123,7 @@ def main() -> None:
     torch.set_num_threads(1)  # batches are small: a second thread only waits
     generator = torch.Generator().manual_seed(args.seed)
     data, held_out = sample(size, generator), sample(size // 4, generator)
-    settings = [
-        (weight, given) for weight in args.weights for given in (False, True)[: 2 if weight else 1]
-    ]
+    settings = [(w, given) for w in args.weights for given in ((False, True) if w else (False,))]
     rows = [
         measure(data, held_out, args.steps, *setting, args.seed, budget) for setting in settings
     ]

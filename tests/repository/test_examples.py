@@ -84,10 +84,12 @@ def test_disentangle(results):
 
 
 def test_fairness(results):
-    plain, penalty = results("examples/fairness.py")
+    plain, penalty, given = results("examples/fairness.py")
     assert penalty["I(z; s)"] < 0.5 * plain["I(z; s)"]
     assert penalty["gap"] < 0.7 * plain["gap"]
     assert 0.7 < penalty["accuracy"] < plain["accuracy"]  # nothing is free here
+    assert given["I(z; s | y)"] < plain["I(z; s | y)"]
+    assert penalty["accuracy"] < given["accuracy"]  # what y itself tells of s may stay
 
 
 def test_total_correlation(results):
