@@ -170,6 +170,16 @@ def run_loop(loop: Loop) -> dict[str, Any]:
     return finish(penalty, left, error.item())
 
 
+def run_linear(method: str, seed: int) -> dict[str, Any]:
+    """The loop with a linear encoder and the sizes of `Loop`."""
+    return run_loop(Loop(method, seed))
+
+
+def run_sequence(method: str, seed: int) -> dict[str, Any]:
+    """The same for sequences of 32 codes per x."""
+    return run_loop(Loop(method, seed, batch=512, frames=32))
+
+
 def run_deep(method: str, seed: int, weight: float = 0.1, steps: int = 3000) -> dict[str, Any]:
     """Two hidden variables t for the task, two (s) to remove, and an encoder of two layers."""
     torch.manual_seed(seed)
@@ -283,8 +293,8 @@ def certify(draw: Callable[[int], Sequence[Tensor]], columns: int, labels: bool 
 # --- the table -----------------------------------------------------------------------------------
 
 CASES: dict[str, Callable[[str, int], dict[str, Any]]] = {
-    "linear": lambda method, seed: run_loop(Loop(method, seed)),
-    "sequence": lambda method, seed: run_loop(Loop(method, seed, batch=512, frames=32)),
+    "linear": run_linear,
+    "sequence": run_sequence,
     "deep": run_deep,
     "colour": run_colour,
 }
