@@ -70,6 +70,20 @@ def test_labels():
     assert ask(x, labels[torch.randperm(N, generator=g)]).nats == 0
 
 
+@pytest.mark.parametrize("third", [False, True])
+def test_labels_in_many_columns(third):
+    """So many that a classifier learns its rows by heart; a third variable shifts all of them."""
+    g = torch.Generator().manual_seed(0)
+    labels, given = (torch.randint(3, (ROWS,), generator=g) for _ in range(2))
+    x = torch.randn(ROWS, 128, generator=g)
+    x[:, 0] += 2 * (labels == 1)
+    if third:
+        x = x + 3 * given[:, None]
+    options = (given,) if third else ()
+    assert 0.15 < ask(x, labels, *options).nats < math.log(3) - 2 / 3 * math.log(2)
+    assert ask(x, labels[torch.randperm(ROWS, generator=g)], *options).nats == 0
+
+
 def test_given_labels_only_what_they_do_not_explain_counts():
     g = torch.Generator().manual_seed(0)
     third = torch.randint(3, (N,), generator=g)
@@ -164,9 +178,18 @@ def test_the_bound_is_less_two_standard_errors():
     means = weights.mean(0)
     error = (own.var() / 400 + means.var() / (weights.mean() ** 2 * 400)).sqrt()
     want = own.mean() - weights.mean().log() - 2 * error
-    assert module._bound(own, others) == pytest.approx(want.item())
+    assert module._bound(own, others, torch.arange(400)) == pytest.approx(want.item())
     far = torch.full((400,), 50.0)
-    assert module._bound(far, torch.zeros(8, 400)) == module.CLIP  # and f is clipped
+    one_by_one = torch.arange(400)
+    assert module._bound(far, torch.zeros(8, 400), one_by_one) == module.CLIP  # and f is clipped
+
+
+def test_rows_that_repeat_count_once():
+    g = torch.Generator().manual_seed(0)
+    values, once = torch.randn(50, generator=g).double(), torch.arange(50)
+    again = module._variance(values.repeat(16), once.repeat(16))
+    assert again == pytest.approx(module._variance(values, once).item())
+    assert module._variance(values.repeat(16), torch.arange(800)) < again / 10
 
 
 # --- when ----------------------------------------------------------------------------------------

@@ -2,8 +2,8 @@
 
 What fits beside an encoder can be fooled by it, and then reports the zero that it has brought
 about. So from time to time two fresh models f(x, y) of another kind learn from the last batches: a
-classifier's log-ratio, and that of canonical correlations. The first rows of each batch are held
-out, and on those
+classifier's log-ratio, and that of canonical correlations, for labels with the columns that say
+which label it is. The first rows of each batch are held out, and on those
 
     I(x; y) >= E_joint f - log E_product exp f
 
@@ -13,12 +13,14 @@ its error small. The opinion is the larger of the two bounds, each less two stan
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from mibounds.estimators.ratio import Ratio, exchange
 from mibounds.minimise.dependence import is_labels
@@ -33,9 +35,10 @@ SELDOM = 16  # checks between two opinions, in the long run
 HELD_OUT = 0.25  # of each batch
 FEWEST = 50  # rows held out from which there is an opinion
 WIDEST = 2048  # columns of both sides up to which there is one
-STEPS, BATCH, RATE, DECAY, HIDDEN = 800, 256, 6e-3, 0.01, (64, 64)  # of the classifier
+STEPS, BATCH, RATE, DECAY, HIDDEN = 800, 256, 3e-3, 0.01, (64, 64)  # of the classifier
+ROUNDS, CHOOSING = 8, 0.15  # how often it is checked, by which share of what it may learn from
 CLIP = 6.0  # largest |f|
-EXCHANGES = 8  # product pairs per row that is held out
+EXCHANGES = 32  # product pairs per row that is held out
 ERRORS = 2  # standard errors below the bound
 FLOOR = 1e-5  # added to the correlations of columns before they are whitened
 
@@ -58,11 +61,12 @@ class SecondOpinion:
 
 
 class Rows(NamedTuple):
-    """Samples to learn from, or to judge by."""
+    """Samples to learn from, or to judge by; rows of one place may be one sample many times."""
 
     x: Tensor
     y: Tensor
     given: Tensor | None
+    place: Tensor
 
 
 class SecondOpinions:
@@ -162,14 +166,34 @@ def ask(
         torch.manual_seed(seed)
         generator = torch.Generator(x.device).manual_seed(seed)
         x, y = (_prepare(v.detach(), learnt) for v in (x, y))
-        train, test = (
-            Rows(x[rows], y[rows], None if third is None else third[rows])
-            for rows in (learnt, held)
-        )
-        found = [_by_classifier(train, test, generator)]
-        if not is_labels(y) and third is None:
-            found.append(_by_correlations(train, test, generator))
-    return SecondOpinion(max(0.0, *found), int(held.sum()))
+        places = torch.unique(place, return_inverse=True)[1]
+        classifier = _by_classifier(*_split(x, y, third, places, learnt, held), generator)
+        columns = [F.one_hot(v).float() if is_labels(v) else v for v in (x, y)]
+        if third is not None:
+            columns = [v - _group_means(v, third, learnt) for v in columns]
+        if third is not None or is_labels(y):
+            columns = [_prepare(v, learnt) for v in columns]
+        sides = _split(columns[0], columns[1], third, places, learnt, held)
+        correlations = _by_correlations(*sides, generator)
+    return SecondOpinion(max(0.0, classifier, correlations), int(held.sum()))
+
+
+def _split(
+    x: Tensor, y: Tensor, given: Tensor | None, places: Tensor, learnt: Tensor, held: Tensor
+) -> tuple[Rows, Rows]:
+    """The rows to learn from, and those to judge by."""
+    train, test = (
+        Rows(x[rows], y[rows], None if given is None else given[rows], places[rows])
+        for rows in (learnt, held)
+    )
+    return train, test
+
+
+def _group_means(columns: Tensor, group: Tensor, learnt: Tensor) -> Tensor:
+    """The mean of the learnt rows of each row's group."""
+    shown = F.one_hot(group).to(columns.dtype)
+    counts = shown[learnt].sum(0).clamp_min(1)
+    return (shown @ (shown[learnt].T @ columns[learnt] / counts[:, None])).to(columns.dtype)
 
 
 def _prepare(values: Tensor, learnt: Tensor) -> Tensor:
@@ -190,18 +214,28 @@ def _prepare(values: Tensor, learnt: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _bound(joint: Tensor, products: Tensor) -> float:
+def _bound(joint: Tensor, products: Tensor, places: Tensor) -> float:
     """The bound of Donsker and Varadhan for clipped f, less its error."""
     joint, weights = joint.clamp(-CLIP, CLIP).double(), products.clamp(-CLIP, CLIP).double().exp()
     mean = weights.mean()
     # The exchanges of a row share it: its mean counts as one number.
-    variance = joint.var() / len(joint) + weights.mean(0).var() / (mean**2 * weights.shape[1])
+    variance = _variance(joint, places) + _variance(weights.mean(0) / mean, places)
     return (joint.mean() - mean.log() - ERRORS * variance.sqrt()).item()
+
+
+def _variance(values: Tensor, places: Tensor) -> Tensor:
+    """The variance of a mean, of independent rows or of rows that repeat in their places."""
+    centred = values - values.mean()
+    sums = centred.new_zeros(int(places.max()) + 1).index_add(0, places, centred)
+    count = len(places.unique())
+    by_place = sums.square().sum() * count / max(1, count - 1)
+    by_row = centred.square().sum() * len(values) / (len(values) - 1)
+    return torch.maximum(by_place, by_row) / len(values) ** 2
 
 
 def _by_classifier(train: Rows, test: Rows, generator: torch.Generator) -> float:
     """By the log-ratio of a classifier."""
-    x, y, given = train
+    x, y, given, _ = train
     labels = int(max(y.max(), test.y.max())) + 1 if is_labels(y) else None
     groups = 0
     if given is not None and test.given is not None:
@@ -212,28 +246,41 @@ def _by_classifier(train: Rows, test: Rows, generator: torch.Generator) -> float
     ).to(x.device)  # fmt: skip
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=DECAY, fused=True)
     rates = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
-    with torch.enable_grad():
-        model.observe(x, y, given)
-        for _ in range(STEPS):
-            rows = torch.randint(len(x), (BATCH,), generator=generator, device=x.device)
-            near = None if given is None else given[rows]
-            loss = model.losses(x[rows], y[rows], None, near, generator).mean()
+    model.observe(x, y, given)
+    first = round((1 - CHOOSING) * len(x))  # the rows after these are of other calls
+
+    def loss(rows: Tensor) -> Tensor:
+        near = None if given is None else given[rows]
+        return model.losses(x[rows], y[rows], None, near, generator).mean()
+
+    least, best = math.inf, model.state_dict()
+    choosing = torch.arange(first, len(x), device=x.device)
+    for step in range(1, STEPS + 1):
+        rows = torch.randint(first, (BATCH,), generator=generator, device=x.device)
+        with torch.enable_grad():
             optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            rates.step()
+            loss(rows).backward()
+        optimizer.step()
+        rates.step()
+        if step % (STEPS // ROUNDS) == 0:  # what many steps learn of few rows is those rows
+            with torch.no_grad():
+                now = loss(choosing).item()
+            if now < least:
+                least, best = now, copy.deepcopy(model.state_dict())
+    model.load_state_dict(best)
     with torch.no_grad():
-        x, y, given = test
+        x, y, given, places = test
         products = [exchange(y, given, generator) for _ in range(EXCHANGES)]
         return _bound(
             model.log_ratios(x, y, given),
             torch.stack([model.log_ratios(x, other, given) for other in products]),
+            places,
         )
 
 
 def _by_correlations(train: Rows, test: Rows, generator: torch.Generator) -> float:
     """By the log-ratio of Gaussians with the canonical correlations that stand out of the noise."""
-    x, y, _ = train
+    x, y, *_ = train
     left, sizes, right = torch.linalg.svd((x.T @ y).double() / len(x), full_matrices=False)
     noise = (math.sqrt(x.shape[1]) + math.sqrt(y.shape[1])) / math.sqrt(len(x))
     rho = sizes[sizes > noise].clamp(max=0.999)
@@ -247,5 +294,5 @@ def _by_correlations(train: Rows, test: Rows, generator: torch.Generator) -> flo
         square = (rho**2 * (u**2 + v**2) - 2 * rho * u * v) / rest
         return -0.5 * (rest.log() + square).sum(1)
 
-    others = [exchange(v, None, generator) for _ in range(EXCHANGES)]
-    return _bound(log_ratio(v), torch.stack([log_ratio(other) for other in others]))
+    others = [exchange(v, test.given, generator) for _ in range(EXCHANGES)]
+    return _bound(log_ratio(v), torch.stack([log_ratio(other) for other in others]), test.place)
