@@ -27,12 +27,13 @@ def test_audit_sees_what_a_gaussian_q_does_not():
 def test_audit_of_labels_and_sequences():
     z = torch.randn(10, 40, 2)
     labels = (z[..., 0] > 0).long() + 2 * (z[..., 1] > 0).long()
-    penalty = mb.MIPenalty(mb.CLUB(conditional=mb.Categorical(2, 4)))
     mask = torch.rand(10, 40) < 0.9
-    result = penalty.audit(z, labels, mask=mask, budget="fast")
-    assert result.config["y_kinds"] == ["discrete"]
-    assert result.n == mask.sum()
-    assert 0.9 < result.nats < 1.6  # log 4
+    for what in ({"labels": 4}, {"conditional": mb.Categorical(2, 4)}):
+        penalty = mb.MIPenalty(2, **what) if "labels" in what else mb.MIPenalty(mb.CLUB(**what))
+        result = penalty.audit(z, labels, mask=mask, budget="fast")
+        assert result.config["y_kinds"] == ["discrete"]
+        assert result.n == mask.sum()
+        assert 0.9 < result.nats < 1.6  # log 4
 
 
 def test_a_healthy_penalty_reports_only_what_is_left():
@@ -123,6 +124,15 @@ def test_a_value_below_zero_beyond_noise_is_reported():
     assert "below-zero" in [advice.code for advice in report.warnings]
     penalty.values[:] = -0.5 + 10 * torch.linspace(-1, 1, 100)  # within the noise
     assert "below-zero" not in [a.code for a in penalty.report(*samples(1)).warnings]
+
+
+def test_without_a_bound_what_is_certified_is_not_below_zero():
+    penalty = mb.MIPenalty(Z, S, check_every=0)
+    penalty(*samples(0))
+    penalty.values[:] = -0.5
+    report = penalty.report(*samples(1))
+    assert report.value == 0
+    assert report.warnings == ()
 
 
 @pytest.mark.parametrize("published", [False, True])

@@ -106,6 +106,7 @@ def test_constant_and_repeated_columns_do_not_matter():
     for constant in (torch.zeros(N, 2), torch.full((N, 2), 1e6)):
         assert ask(constant, y).nats == 0
         assert ask(x, constant).nats == 0
+    assert ask(x, torch.full((N,), 3)).nats == 0  # one label
 
 
 def test_one_outlier_does_not_decide():

@@ -40,7 +40,8 @@ class PenaltyReport:
 
     Args:
         calls: calls in training mode before the check.
-        value: mean of the bound over the last calls, in nats.
+        value: mean of the bound over the last calls, in nats; without a bound what the classifier
+            certifies, which is not below 0.
         error: standard error of that mean.
         gain: how much better q predicts a new batch than independent normal columns (or the
             frequencies of labels) do, in nats per sample; None without a q(y|x).
@@ -158,6 +159,8 @@ def summarise(
     known = values[~values.isnan()].double()
     value = known.mean().item() if len(known) else None
     error = known.std().item() / math.sqrt(len(known)) if len(known) > 1 else None
+    if facts.own and value is not None:
+        value = max(0.0, value)  # a classifier that is too sure certifies nothing, which is 0
     facts = replace(
         facts, value=value, error=error, settled=len(known) == len(values),
         latest=None if math.isnan(latest) else latest,

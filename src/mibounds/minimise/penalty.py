@@ -25,7 +25,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from mibounds.conditionals import Bernoulli, Categorical
+from mibounds.conditionals import Bernoulli
 from mibounds.estimators import Estimator
 from mibounds.estimators.ratio import Ratio
 from mibounds.measure.estimation import Estimate, estimate
@@ -404,8 +404,8 @@ class MIPenalty(nn.Module):
             True
         """
         x, y = self._lay_out(x, y, mask)
-        conditional = getattr(self.estimator, "conditional", None)
-        if isinstance(conditional, Categorical | Bernoulli):
+        discrete = isinstance(getattr(self.estimator, "conditional", None), Bernoulli)
+        if discrete or count_labels(self.estimator):
             options.setdefault("y_kinds", "discrete")
         x, y = (v.detach().flatten(1) if v.ndim > 2 else v.detach() for v in (x, y))
         return estimate(x.cpu(), y.cpu(), **options)

@@ -237,6 +237,8 @@ def _by_classifier(train: Rows, test: Rows, generator: torch.Generator) -> float
     """By the log-ratio of a classifier."""
     x, y, given, _ = train
     labels = int(max(y.max(), test.y.max())) + 1 if is_labels(y) else None
+    if labels == 1:
+        return 0.0
     groups = 0
     if given is not None and test.given is not None:
         groups = int(max(given.max(), test.given.max())) + 1
