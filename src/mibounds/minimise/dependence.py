@@ -73,13 +73,11 @@ def kernel_nats(
         return 0 * (x.sum() + (0 if is_labels(y) else y.sum()))
     elif given is not None:
         residual = _residual(_kernel(standardise_batch(given))[0])
-    pairs = zip(_views(x), _views(y), strict=True)
-    values = [_compare(of_x, of_y, same, residual) for of_x, of_y in pairs]
-    return (values[0] + values[1]) / 2
+    return _compare(_views(x), _views(y), same, residual).mean(0)
 
 
 def _compare(x: Tensor, y: Tensor, same: Tensor | None, residual: Tensor | None) -> Tensor:
-    """The statistic of one view."""
+    """The statistic of each view."""
     h: Any = _Correlation.apply(x, y, same, residual)
     with torch.no_grad():
         r = (_effective_columns(x) * _effective_columns(y)).sqrt()
@@ -142,14 +140,18 @@ def ucentre(
         0.0
     """
     n = kernel.shape[-1]
-    itself = torch.eye(n, dtype=torch.bool, device=kernel.device)
     if same is None:
         if n < FEWEST:
             return torch.zeros_like(kernel)
-        kernel = kernel.masked_fill(itself, 0.0)
+        kernel = kernel.clone()
+        kernel.diagonal(dim1=-2, dim2=-1).zero_()
         means = kernel.sum(-1) / (n - 2)
         total = means.sum(-1)[..., None, None] / (n - 1)
-        return (kernel - means[..., None, :] - (means[..., None] - total)).masked_fill(itself, 0.0)
+        kernel -= means[..., None, :]
+        kernel -= means[..., None] - total
+        kernel.diagonal(dim1=-2, dim2=-1).zero_()
+        return kernel
+    itself = torch.eye(n, dtype=torch.bool, device=kernel.device)
     others = same & ~itself
     kernel = torch.where(others, kernel, 0.0)
     count = same.sum(-1).to(kernel.dtype)
@@ -250,12 +252,12 @@ def whiten(columns: Float[Tensor, "*c n d"], batch: Batch | None = None) -> Floa
     return torch.linalg.solve_triangular(factor, columns.mT, upper=False).mT
 
 
-def _views(values: Tensor) -> tuple[Tensor, Tensor]:
-    """What kernels are made of: labels, or columns as they are and whitened."""
+def _views(values: Tensor) -> Tensor:
+    """What kernels are made of: labels, or two views of columns, as they are and whitened."""
     if is_labels(values):
-        return values.flatten(), values.flatten()
+        return values.flatten()
     columns = standardise_batch(values)
-    return columns, whiten(columns)
+    return torch.stack([columns, whiten(columns)])
 
 
 def _kernel(view: Tensor) -> tuple[Tensor, Tensor | None]:
