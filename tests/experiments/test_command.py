@@ -68,7 +68,7 @@ def test_what_quick_changes_are_fields(name):
 def whole(run, tmp_path):
     """What the command prints and writes where nothing comes between."""
     out, _ = run(NAME, "--quick", *FEW, "--jobs", 1, "--out", tmp_path / "whole")
-    assert "16 of 132 cells" in out
+    assert re.search(r"\b16 of \d+ cells", out)
     return without_times(out), (tmp_path / "whole" / NAME / "summary.json").read_text()
 
 
@@ -97,7 +97,7 @@ def test_a_corrupt_file_is_named_on_standard_error(run, tmp_path):
     path.write_text(path.read_text()[:100])
     out, err = run(*arguments)
     assert f"mibounds: {path} cannot be read, its cell is computed again" in err
-    assert "2 of 132 cells" in out
+    assert re.search(r"\b2 of \d+ cells", out)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from experiments.__main__ import choose
 from experiments.runner.outputs import publish
 from experiments.runner.records import Records, read_records
 from experiments.runner.reproduction import select_cells, write_command
+from mibounds import ESTIMATORS
 from mibounds.cli.program import parse
 
 ROOT = Path(__file__).parents[2]
@@ -18,8 +19,15 @@ RESULTS = ROOT / "results"
 FOLDERS = sorted(str(path.parent.relative_to(ROOT)) for path in RESULTS.rglob("table.md"))
 
 
+@pytest.fixture(scope="module")
+def newer():
+    """Bounds that are newer than all results: experiments compute them when they are run again."""
+    methods = {r.cell.method for name in FOLDERS for r in read_records(ROOT / name)}
+    return set(ESTIMATORS) - methods
+
+
 @pytest.fixture(params=FOLDERS)
-def committed(request):
+def committed(request, monkeypatch, newer):
     """A folder of results, and the command above its tables, parsed."""
     folder = ROOT / request.param
     (words,) = re.findall(
@@ -27,6 +35,9 @@ def committed(request):
     )
     command = parse(*choose(shlex.split(words)[1:]))
     assert command.name == folder.name
+    experiment = EXPERIMENTS[command.name]
+    known = [c for c in experiment.cells(command.config) if c.method not in newer]
+    monkeypatch.setattr(experiment, "cells", lambda _: known)
     return folder, command
 
 

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MIPenalty", "PenaltyWarning"]
 
-RATE = 3e-4  # of the Adam that fits q
+RATE = 6e-4  # of the Adam that fits q
 RATE_OF_RATIO, DECAY, CLIP = 1e-3, 0.1, 10.0  # of the AdamW that fits a classifier
 MEMORY = 8  # batches that a classifier learns from
 WINDOW = 100  # values of the bound that a report averages
@@ -102,7 +102,7 @@ class MIPenalty(nn.Module):
             upper bound is refused.
         backward: an estimator of the other direction, called with (y, x). The penalty is then the
             mean of the two.
-        lr: learning rate of the Adam that fits q; if left out 3e-4 for a bound, 1e-3 without one.
+        lr: learning rate of the Adam that fits q; if left out 6e-4 for a bound, 1e-3 without one.
         inner_steps: steps of q per call.
         warmup: number of first calls that only fit q; the penalty is 0 meanwhile.
         weight: factor of the bound, or a function from the number of the call to the factor.
