@@ -57,6 +57,7 @@ def soak() -> int:
 CASES = {
     "linear": "linear encoder", "sequence": "one x, a sequence of codes",
     "deep": "two layers, not normalised", "colour": "colour of digits (a label)",
+    "speakers": "50 speakers, batches of 64", "larger": "batches of 512",
 }  # fmt: skip
 METHODS = {
     "none": "no penalty", "default": "`MIPenalty(x_dim, y_dim)`", "club": "`CLUB`",

@@ -9,6 +9,7 @@ from penalties import S, Z, features, make, samples
 from torch.distributions import Independent, Normal
 
 import mibounds as mb
+from mibounds.minimise._faults import Facts, find_faults
 
 
 def test_audit_sees_what_a_gaussian_q_does_not():
@@ -124,6 +125,31 @@ def test_a_value_below_zero_beyond_noise_is_reported():
     assert "below-zero" in [advice.code for advice in report.warnings]
     penalty.values[:] = -0.5 + 10 * torch.linspace(-1, 1, 100)  # within the noise
     assert "below-zero" not in [a.code for a in penalty.report(*samples(1)).warnings]
+
+
+@pytest.mark.parametrize(
+    ("value", "left", "own", "settled", "code"),
+    [
+        (0.01, 0.3, False, True, "contradicted"),
+        (0.25, 0.3, False, True, "contradicted"),
+        (0.31, 0.3, False, True, "left"),
+        (0.01, 0.3, False, False, "left"),
+        (0.01, 0.3, True, True, "contradicted"),
+        (0.01, 0.3, True, False, "left"),
+        (
+            0.1,
+            0.3,
+            True,
+            True,
+            "left",
+        ),  # a classifier of noisy samples certifies less than there is
+        (0.01, 0.04, True, True, None),
+        (0.01, None, False, True, None),
+    ],
+)
+def test_a_value_that_fresh_models_contradict(value, left, own, settled, code):
+    facts = Facts(value=value, error=0.01, settled=settled, left=left, rows=900, own=own)
+    assert [fault.code for fault in find_faults(facts)] == ([code] if code else [])
 
 
 def test_without_a_bound_what_is_certified_is_not_below_zero():

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from mibounds.minimise import second_opinions as module
-from mibounds.minimise.second_opinions import FEWEST, HELD_OUT, ROWS, WIDEST, SecondOpinions, ask
+from mibounds.minimise.second_opinions import FEWEST, HELD_OUT, WIDEST, SecondOpinions, ask
 
-N = 1600
+N, MANY = 1600, 4096
 HELD = round(HELD_OUT * N)
 
 
@@ -25,9 +25,9 @@ def gaussians(rho, seed=0, n=N):
 @pytest.mark.parametrize("rho", [0.4, 0.7, 0.97])
 def test_of_gaussians_it_certifies_most_and_no_more_than_there_is(rho):
     truth = -math.log(1 - rho**2)
-    opinion = ask(*gaussians(rho, n=ROWS))
+    opinion = ask(*gaussians(rho, n=MANY))
     assert 0.5 * truth < opinion.nats < truth
-    assert opinion.rows == round(HELD_OUT * ROWS)
+    assert opinion.rows == round(HELD_OUT * MANY)
 
 
 def test_where_nothing_is_left_it_certifies_nothing():
@@ -35,10 +35,12 @@ def test_where_nothing_is_left_it_certifies_nothing():
 
 
 def test_a_dependence_without_correlation():
-    x, noise = gaussians(0, n=ROWS)
+    x, noise = gaussians(0, n=MANY)
     y = torch.stack([x[:, 0] * x[:, 1], noise[:, 1]], 1) + 0.2 * noise
     assert torch.corrcoef(torch.cat([x, y], 1).T)[:3, 3:].abs().max() < 0.05
-    assert 0.2 < ask(x, y).nats < 1
+    given = -0.5 * ((y[:, :1] - x[:, 0] * x[:, 1]) / 0.2) ** 2  # log p(y_i | x_j), for all j
+    truth = (given.diagonal() - given.logsumexp(1) + math.log(MANY)).mean()
+    assert 0.6 * truth < ask(x, y).nats < truth
 
 
 def test_small_differences_of_columns():
@@ -74,14 +76,14 @@ def test_labels():
 def test_labels_in_many_columns(third):
     """So many that a classifier learns its rows by heart; a third variable shifts all of them."""
     g = torch.Generator().manual_seed(0)
-    labels, given = (torch.randint(3, (ROWS,), generator=g) for _ in range(2))
-    x = torch.randn(ROWS, 128, generator=g)
+    labels, given = (torch.randint(3, (MANY,), generator=g) for _ in range(2))
+    x = torch.randn(MANY, 128, generator=g)
     x[:, 0] += 2 * (labels == 1)
     if third:
         x = x + 3 * given[:, None]
     options = (given,) if third else ()
     assert 0.15 < ask(x, labels, *options).nats < math.log(3) - 2 / 3 * math.log(2)
-    assert ask(x, labels[torch.randperm(ROWS, generator=g)], *options).nats == 0
+    assert ask(x, labels[torch.randperm(MANY, generator=g)], *options).nats == 0
 
 
 def test_given_labels_only_what_they_do_not_explain_counts():
@@ -231,10 +233,16 @@ def test_the_last_rows_are_kept_with_their_place(asked):
     assert torch.equal(given, labels.repeat(2))
     assert given.dtype == labels.dtype
     assert torch.equal(place, torch.linspace(0, 1, 60).repeat(2))
-    for seed in range(2, 2 + ROWS // 500):
-        opinions.keep(*gaussians(0, seed, n=500), torch.arange(500) % 3)
-    opinions.refresh(calls=20)
-    assert len(asked[1][0]) == ROWS
+
+
+@pytest.mark.parametrize(("name", "most"), [("ROWS", 60), ("BATCHES", 3), ("NUMBERS", 5 * 60)])
+def test_no_more_rows_are_kept_than(name, most, asked, monkeypatch):
+    monkeypatch.setattr(module, name, most)
+    opinions = SecondOpinions(every=10)
+    for seed in range(5):
+        opinions.keep(*gaussians(0, seed, n=20))
+    opinions.refresh(calls=10)
+    assert len(asked[0][0]) == 60
 
 
 def test_an_opinion_that_is_young_is_not_asked_for_again(asked):
@@ -262,4 +270,4 @@ def test_what_there_can_be_no_opinion_on_is_not_kept():
         assert opinions.last is None
     opinions = SecondOpinions(10)
     opinions.keep(torch.zeros(8, WIDEST - 2), y)
-    assert len(opinions.memory.sides[0]) == ROWS
+    assert len(opinions.memory.sides[0]) == min(8 * module.BATCHES, module.NUMBERS // WIDEST)

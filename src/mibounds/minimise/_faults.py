@@ -178,7 +178,15 @@ def _of_value(facts: Facts) -> Iterator[Advice]:
     if facts.left is None or facts.left <= LEFT:
         return
     found = f"fresh models certify at least {facts.left:.2f} nats on {facts.rows} rows that they"
-    if value < facts.left - SLACK and facts.settled and not facts.own:
+    if facts.own and value < SLACK and facts.settled:
+        yield Advice(
+            "contradicted",
+            f"The penalty reads {value:.3f} nats, but {found} have not seen: it does not see what "
+            "is left.",
+            "Let it learn from more rows (larger batches, or replay=32), or add noise to the code; "
+            "audit the result.",
+        )
+    elif not facts.own and value < facts.left - SLACK and facts.settled:
         yield Advice(
             "contradicted",
             f"The bound reads {value:.3f} nats, but {found} have not seen: q does not see what is "

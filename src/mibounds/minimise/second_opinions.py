@@ -30,13 +30,13 @@ from mibounds.samples.precision import full_precision
 if TYPE_CHECKING:
     from jaxtyping import Float, Shaped
 
-ROWS = 4096  # of the last batches, that are kept
+ROWS, BATCHES, NUMBERS = 16384, 256, 2**23  # that are kept at most
 SELDOM = 16  # checks between two opinions, in the long run
 HELD_OUT = 0.25  # of each batch
 FEWEST = 50  # rows held out from which there is an opinion
 WIDEST = 2048  # columns of both sides up to which there is one
-STEPS, BATCH, RATE, DECAY, HIDDEN = 800, 256, 3e-3, 0.01, (64, 64)  # of the classifier
-ROUNDS, CHOOSING = 8, 0.15  # how often it is checked, by which share of what it may learn from
+STEPS, BATCH, RATE, DECAY, HIDDEN = 1600, 256, 3e-3, 0.01, (64, 64)  # of the classifier
+ROUNDS, CHOOSING = 16, 0.15  # how often it is checked, by which share of what it may learn from
 CLIP = 6.0  # largest |f|
 EXCHANGES = 32  # product pairs per row that is held out
 ERRORS = 2  # standard errors below the bound
@@ -88,7 +88,7 @@ class SecondOpinions:
 
     def __init__(self, every: int):
         self.every, self.asked = every, 0
-        self.memory = Memory(rows=ROWS)
+        self.memory = Memory()
         self.last: SecondOpinion | None = None
 
     def keep(self, x: Tensor, y: Tensor, given: Tensor | None = None) -> None:
@@ -101,6 +101,7 @@ class SecondOpinions:
         """
         wide = math.prod(x.shape[1:]) + math.prod(y.shape[1:])
         if self.every and x.is_floating_point() and len(x) == len(y) and wide <= WIDEST:
+            self.memory.rows = min(ROWS, BATCHES * len(x), NUMBERS // wide)
             place = torch.linspace(0, 1, len(x), device=x.device)
             self.memory.add(x, y, given, place)
 
