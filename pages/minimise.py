@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import mibounds as mb
@@ -78,6 +78,12 @@ def cases() -> str:
             for m in METHODS
         ],
     )
+
+
+def mean_left(case: str, method: str = "default") -> float:
+    """What a method leaves in a loop, the mean over its seeds."""
+    rows = read("bench/outcomes_cases.json")["rows"]
+    return fmean(max(r["left"], 0.0) for r in rows if (r["case"], r["method"]) == (case, method))
 
 
 def case_tasks() -> str:

@@ -152,6 +152,14 @@ def test_a_value_that_fresh_models_contradict(value, left, own, settled, code):
     assert [fault.code for fault in find_faults(facts)] == ([code] if code else [])
 
 
+@pytest.mark.parametrize("labels", [5, 17])
+def test_too_few_rows_for_the_values_of_a_label(labels):
+    penalty = mb.MIPenalty(Z, labels=labels, check_every=0)
+    z, y = torch.randn(64, Z), torch.arange(64) % labels
+    penalty(z.requires_grad_(), y)
+    assert [a.code for a in penalty.report(z, y).warnings] == (["few-rows"] if labels > 16 else [])
+
+
 def test_without_a_bound_what_is_certified_is_not_below_zero():
     penalty = mb.MIPenalty(Z, S, check_every=0)
     penalty(*samples(0))

@@ -33,10 +33,14 @@ def test_the_newest_rows_replace_the_oldest():
 
 def test_of_a_batch_that_is_too_large_the_last_rows_stay():
     memory = Memory(rows=4)
+    memory.add(rows(1, 2, 3))
+    assert memory.ages().tolist() == [2, 1, 0]
     memory.add(rows(*range(10)))
     assert held(memory) == [6, 7, 8, 9]
     memory.add(rows(10))
     assert held(memory) == [7, 8, 9, 10]
+    order = memory.ages().argsort(descending=True)
+    assert memory.all()[0][order][:, 0].tolist() == [7, 8, 9, 10]
 
 
 def test_it_holds_so_many_batches():

@@ -227,12 +227,24 @@ def test_the_last_rows_are_kept_with_their_place(asked):
     for seed in range(2):
         opinions.keep(*gaussians(0, seed, n=60), labels)
     opinions.refresh(calls=10)
-    x, y, given, place = asked[0]
+    x, y, given, place, recent = asked[0]
+    assert recent.all()
     assert x.shape == (120, 3)
     assert torch.equal(y[60:], gaussians(0, 1, n=60)[1])
     assert torch.equal(given, labels.repeat(2))
     assert given.dtype == labels.dtype
     assert torch.equal(place, torch.linspace(0, 1, 60).repeat(2))
+
+
+def test_only_the_newest_rows_judge(monkeypatch):
+    """Most of the rows to learn from show a dependence, and the newest ones do not."""
+    monkeypatch.setattr(module, "JUDGED", 400)
+    opinions = SecondOpinions(every=10)
+    for seed in range(4):
+        opinions.keep(*gaussians(0.8 * (seed < 3), seed, n=400))
+    opinions.refresh(calls=10)
+    assert opinions.last == module.SecondOpinion(nats=0.0, rows=100)
+    assert ask(*gaussians(0.8, 1, n=400)).nats > 0.2
 
 
 @pytest.mark.parametrize(("name", "most"), [("ROWS", 60), ("BATCHES", 3), ("NUMBERS", 5 * 60)])

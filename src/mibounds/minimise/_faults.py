@@ -12,6 +12,7 @@ NOISE = 3  # standard errors beyond which a value is not noise
 SLACK = 0.02  # nats too few to report
 LEFT = 0.05  # nats left that are worth a word
 SHRUNK = 1e-3  # fraction of its first spread below which a variable has collapsed
+FEW = 4  # rows of a batch per value of a label
 GREW = 4  # multiple of its first spread above which a variable runs away
 AT_LIMIT = 0.01  # fraction of the log-variances that may be at their limit
 DEAD = 0.5  # fraction of the units that may be dead
@@ -42,6 +43,8 @@ class Facts:
         numbers: whether y looks like labels, but q takes it for numbers.
         left: nats that a second opinion certifies.
         rows: how many rows it was judged on.
+        labels: how many values y can have, if it is a label.
+        batch: rows of the batch.
         own: whether the penalty is the library's own, and not a bound.
     """
 
@@ -64,6 +67,8 @@ class Facts:
     numbers: bool = False
     left: float | None = None
     rows: int = 0
+    labels: int = 0
+    batch: int = 0
     own: bool = False
 
 
@@ -93,6 +98,14 @@ def _of_samples(facts: Facts) -> Iterator[Advice]:
             "limit at each of them, and the bound with it.",
             "Pass labels as integers, with conditional=Categorical(x_dim, classes), or zeros "
             "and ones with Bernoulli.",
+        )
+    if 0 < facts.batch < FEW * facts.labels:
+        yield Advice(
+            "few-rows",
+            f"A batch has {facts.batch} rows for {facts.labels} values of y: an encoder without "
+            "noise can keep what so few rows do not show.",
+            f"Take batches of {FEW * facts.labels} rows or more, or add noise to the code; audit "
+            "the result.",
         )
     if facts.bad:
         yield Advice(

@@ -131,10 +131,11 @@ def collect_facts(
     """
     bad = [name for name, v in (("x", x), ("y", y)) if not v.isfinite().all()]
     found: dict[str, Any] = {} if bad else _examine(estimator, x, y)
-    entropy = _entropy(y) if count_labels(estimator) and not bad else None
+    labels = count_labels(estimator)
+    entropy = _entropy(y) if labels and not bad else None
     return Facts(
-        entropy=entropy, spread=(_spread(x), _spread(y)), first=tuple(first.tolist()),
-        flat=_flat(x, y), bad=bad, own=isinstance(estimator, Ratio),
+        labels=labels, batch=len(y), entropy=entropy, spread=(_spread(x), _spread(y)),
+        first=tuple(first.tolist()), flat=_flat(x, y), bad=bad, own=isinstance(estimator, Ratio),
         # The marginal is fitted to this very batch, which gains half a nat per parameter in all.
         optimism=y[0].numel() / len(y), **found,
     )  # fmt: skip

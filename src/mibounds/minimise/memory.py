@@ -60,6 +60,11 @@ class Memory:
         n = int(self.filled)
         return tuple(None if v is None else v[:n] for v in self.sides)
 
+    def ages(self) -> Tensor:
+        """How many rows were added after each row that `all` gives. Waits for a GPU."""
+        n = int(self.filled)
+        return (self.next - 1 - torch.arange(n, device=self.next.device)) % max(n, 1)
+
     def tensors(self) -> list[Tensor]:
         """All that `add` writes."""
         return [*(v for v in self.sides if v is not None), self.next, self.filled]

@@ -3,7 +3,7 @@
 What fits beside an encoder can be fooled by it, and then reports the zero that it has brought
 about. So from time to time two fresh models f(x, y) of another kind learn from the last batches: a
 classifier's log-ratio, and that of canonical correlations, for labels with the columns that say
-which label it is. The first rows of each batch are held out, and on those
+which label it is. The first rows of each batch are held out, and on the newest of those
 
     I(x; y) >= E_joint f - log E_product exp f
 
@@ -28,14 +28,15 @@ from mibounds.minimise.memory import Memory
 from mibounds.samples.precision import full_precision
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Shaped
+    from jaxtyping import Bool, Float, Shaped
 
-ROWS, BATCHES, NUMBERS = 16384, 256, 2**23  # that are kept at most
+ROWS, BATCHES, NUMBERS = 32768, 512, 2**23  # that are kept at most
+JUDGED = 4096  # newest rows, those of which that are held out judge what is left now
 SELDOM = 16  # checks between two opinions, in the long run
 HELD_OUT = 0.25  # of each batch
 FEWEST = 50  # rows held out from which there is an opinion
 WIDEST = 2048  # columns of both sides up to which there is one
-STEPS, BATCH, RATE, DECAY, HIDDEN = 1600, 256, 3e-3, 0.01, (64, 64)  # of the classifier
+STEPS, BATCH, RATE, DECAY, HIDDEN = 1600, 256, 3e-3, 0.01, (128, 128)  # of the classifier
 ROUNDS, CHOOSING = 16, 0.15  # how often it is checked, by which share of what it may learn from
 CLIP = 6.0  # largest |f|
 EXCHANGES = 32  # product pairs per row that is held out
@@ -120,7 +121,8 @@ class SecondOpinions:
             x, y, given, place = self.memory.all()
             assert x is not None
             assert y is not None
-            self.last, self.asked = ask(x, y, given, place), calls
+            recent = self.memory.ages() < JUDGED
+            self.last, self.asked = ask(x, y, given, place, recent), calls
 
 
 def ask(
@@ -128,6 +130,7 @@ def ask(
     y: Shaped[Tensor, "n *y"],
     given: Shaped[Tensor, "n *g"] | None = None,
     place: Float[Tensor, " n"] | None = None,
+    recent: Bool[Tensor, " n"] | None = None,
     seed: int = 0,
 ) -> SecondOpinion | None:
     """Ask for a second opinion on samples.
@@ -137,6 +140,7 @@ def ask(
         y: real samples, or one integer label each.
         given: labels of a third variable: the opinion is on what is shared given it.
         place: where each row stood in its batch, from 0 to 1; the first quarter is held out.
+        recent: which of those that are held out judge; all if left out.
         seed: of weights, batches and exchanges.
 
     Returns:
@@ -157,8 +161,9 @@ def ask(
     good = x.isfinite().all(1)
     if not is_labels(y):
         good &= y.isfinite().all(1)
-    held = good & (place < HELD_OUT)
-    learnt = good & ~held
+    learnt, held = good & (place >= HELD_OUT), good & (place < HELD_OUT)
+    if recent is not None:
+        held &= recent
     wide = x.shape[1] + (1 if is_labels(y) else y.shape[1])
     if held.sum() < FEWEST or learnt.sum() < FEWEST or wide > WIDEST:
         return None
