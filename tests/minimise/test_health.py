@@ -152,6 +152,24 @@ def test_a_value_that_fresh_models_contradict(value, left, own, settled, code):
     assert [fault.code for fault in find_faults(facts)] == ([code] if code else [])
 
 
+@pytest.mark.parametrize("given", [False, True])
+def test_samples_that_are_passed_are_what_is_judged(given):
+    """The last batches shared something, and the samples do not; or the other way round."""
+    third = torch.randint(2, (4000,))
+    penalty = mb.MIPenalty(Z, S, given_labels=2 if given else 0, check_every=200)
+    for related in (True, False):
+        for seed in range(4):
+            z, s = samples(seed, 1000)
+            s = z[:, :S] if related else torch.randn_like(s)
+            options = {"given": third[:1000]} if given else {}
+            penalty(z.requires_grad_(), s, **options)
+        z = torch.randn(4000, Z)
+        s = torch.randn(4000, S) if related else z[:, :S] + torch.randn(4000, S)
+        options = {"given": third} if given else {}
+        left = penalty.report(z, s, **options).left
+        assert left == 0 if related else left > 0.2
+
+
 @pytest.mark.parametrize("labels", [5, 17])
 def test_too_few_rows_for_the_values_of_a_label(labels):
     penalty = mb.MIPenalty(Z, labels=labels, check_every=0)

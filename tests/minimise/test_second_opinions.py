@@ -67,7 +67,8 @@ def test_labels():
     x = torch.randn(N, 3, generator=g)
     x[:, 0] += 3 * (labels == 1)
     truth = math.log(3) - 2 / 3 * math.log(2)  # of whether it is the second
-    for y in (labels, 7 * labels[:, None] - 5):  # any integers
+    two = torch.stack([labels // 2, labels % 2], 1)
+    for y in (labels, 7 * labels[:, None] - 5, two):  # any integers, in any columns
         assert 0.6 * truth < ask(x, y).nats < truth
     assert ask(x, labels[torch.randperm(N, generator=g)]).nats == 0
 

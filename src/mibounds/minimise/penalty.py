@@ -411,24 +411,34 @@ class MIPenalty(nn.Module):
         return estimate(x.cpu(), y.cpu(), **options)
 
     def report(
-        self, x: Shaped[Tensor, "n *x"] | None = None, y: Shaped[Tensor, "n *y"] | None = None
+        self,
+        x: Shaped[Tensor, "n *x"] | None = None,
+        y: Shaped[Tensor, "n *y"] | None = None,
+        *,
+        given: Shaped[Tensor, "n *g"] | None = None,
     ) -> PenaltyReport:
         """Whether the value means anything: the last health check, with a remedy for each fault.
 
-        Fresh models judge what is left, at most once in ``check_every`` calls.
+        Fresh models judge what is left: at most once in ``check_every`` calls on rows of the last
+        batches, or on the samples that are passed. These come from one encoder, while that of the
+        last batches kept moving: so they show more. Pass some thousand at the end of a training.
 
         Args:
-            x: samples to check now; if left out, the last check counts, which was of a batch that
-                q had not seen.
+            x: samples to check now, which q has not seen; if left out, the last check counts.
             y: samples, with x.
+            given: a third variable, with x.
 
         Returns:
             The report; ``print`` it.
         """
-        self._opinions.refresh(self.calls)
         if x is not None and y is not None:
-            self._check(*self._lay_out(x, y, None))
-        elif self._facts is not None and self._opinions.asked == self.calls:
+            given = self._lay_out_given(x, given, None)
+            x, y = self._lay_out(x, y, None)
+            self._opinions.judge(x, y, given, self.calls)
+            self._check(x, y)
+            return self._report
+        self._opinions.refresh(self.calls)
+        if self._facts is not None and self._opinions.asked == self.calls:
             self._summarise()
         return self._report
 

@@ -111,6 +111,18 @@ class SecondOpinions:
         checks = calls // self.every if self.every else 0
         return checks > 0 and (checks & (checks - 1) == 0 or checks % SELDOM == 0)
 
+    def judge(self, x: Tensor, y: Tensor, given: Tensor | None, calls: int) -> None:
+        """Ask for an opinion on samples of one encoder, in place of those that are kept.
+
+        Args:
+            x: samples.
+            y: samples or labels.
+            given: a third variable, if there is one.
+            calls: number of calls so far.
+        """
+        if x.is_floating_point():
+            self.last, self.asked = ask(x, y, given), calls
+
     def refresh(self, calls: int) -> None:
         """Ask, unless the last opinion is as young as a health check.
 
@@ -137,7 +149,7 @@ def ask(
 
     Args:
         x: real samples.
-        y: real samples, or one integer label each.
+        y: real samples, or integer labels.
         given: labels of a third variable: the opinion is on what is shared given it.
         place: where each row stood in its batch, from 0 to 1; the first quarter is held out.
         recent: which of those that are held out judge; all if left out.
@@ -153,10 +165,9 @@ def ask(
         >>> bool(ask(x, y).nats > 0.2), ask(x, torch.randn(1000, 1, generator=g)).nats
         (True, 0.0)
     """
-    x, y = (v.flatten(1) if v.ndim > 1 and not is_labels(v) else v.flatten() for v in (x, y))
     if is_labels(x) or (given is not None and not is_labels(given)):
         return None
-    x, y = (v[:, None] if v.ndim == 1 and not is_labels(v) else v for v in (x, y))
+    x, y = (_number(v) if is_labels(v) else v.reshape(len(v), -1) for v in (x, y))
     place = torch.linspace(0, 1, len(x), device=x.device) if place is None else place
     good = x.isfinite().all(1)
     if not is_labels(y):
@@ -167,7 +178,7 @@ def ask(
     wide = x.shape[1] + (1 if is_labels(y) else y.shape[1])
     if held.sum() < FEWEST or learnt.sum() < FEWEST or wide > WIDEST:
         return None
-    third = None if given is None else torch.unique(given.flatten(), return_inverse=True)[1]
+    third = None if given is None else _number(given)
     with torch.random.fork_rng(devices=[]), full_precision(x):
         torch.manual_seed(seed)
         generator = torch.Generator(x.device).manual_seed(seed)
@@ -202,10 +213,15 @@ def _group_means(columns: Tensor, group: Tensor, learnt: Tensor) -> Tensor:
     return (shown @ (shown[learnt].T @ columns[learnt] / counts[:, None])).to(columns.dtype)
 
 
+def _number(labels: Tensor) -> Tensor:
+    """One label from 0 on for each row, which may have several."""
+    return torch.unique(labels.reshape(len(labels), -1), dim=0, return_inverse=True)[1]
+
+
 def _prepare(values: Tensor, learnt: Tensor) -> Tensor:
-    """Labels from 0 on; or whitened columns, without those that do not vary."""
+    """Labels; or whitened columns, without those that do not vary."""
     if is_labels(values):
-        return torch.unique(values, return_inverse=True)[1]
+        return values
     rows = values[learnt].double()
     mean, scale = rows.mean(0), rows.std(0)
     varies = scale > FLOOR * mean.abs()
