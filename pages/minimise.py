@@ -87,7 +87,7 @@ def mean_left(case: str, method: str = "default") -> float:
 
 
 def case_tasks() -> str:
-    """Accuracy of the digits' task, and error of the others', with and without the default."""
+    """Accuracy of the digits' task, and error of the others', without and with a penalty."""
     found: dict[tuple[str, str], list[float]] = {}
     for row in read("bench/outcomes_cases.json")["rows"]:
         found.setdefault((row["method"], row["case"]), []).append(row["task"])
@@ -95,7 +95,7 @@ def case_tasks() -> str:
         ["task", *CASES.values()],
         [
             [METHODS[m], *(", ".join(f"{v:.3f}" for v in found.get((m, c), [])) for c in CASES)]
-            for m in ("none", "default")
+            for m in ("none", "default", "club")
         ],
     )
 
@@ -107,14 +107,21 @@ def sweep() -> str:
         found.setdefault(row["method"], []).append(row)
     return table(
         ["method", "loops", "at most 0.05 left", "at most 0.1", "median", "most",
-         "more than 0.1 and no warning"],
+         "more, no warning", "more, no warning when asked"],
         [
             [METHODS[m], len(own), sum(r["left"] <= 0.05 for r in own),
              sum(r["left"] <= 0.1 for r in own), f"{median(r['left'] for r in own):.3f}",
-             f"{max(r['left'] for r in own):.2f}", sum(r["silent"] for r in own)]
+             f"{max(r['left'] for r in own):.2f}", sum(r["silent"] for r in own),
+             sum(r.get("silent_asked", False) for r in own)]
             for m, own in ((m, found[m]) for m in METHODS if m in found)
         ],
     )  # fmt: skip
+
+
+def passed(folder: str, task: str) -> str:
+    """How many seeds of a task succeed with the default."""
+    own = [c.values["success"] for c in cells(folder) if (c.task, c.method) == (task, "default")]
+    return f"{sum(own)} of {len(own)}"
 
 
 def control() -> str:
