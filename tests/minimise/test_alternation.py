@@ -79,6 +79,25 @@ def test_q_sees_what_an_encoder_shows_whitened_and_with_noise():
     torch.testing.assert_close(penalty(z, s), estimator(shown, s))
 
 
+@pytest.mark.parametrize("moving", [(False, False), (True, False), (False, True), (True, True)])
+def test_either_side_is_whitened_if_it_comes_from_an_encoder(moving):
+    x, y = torch.randn(N, 3), torch.randn(N, 2)
+    alternation = make().alternation
+    alternation.note_gradients(*(v.requires_grad_(m) for v, m in zip((x, y), moving, strict=True)))
+    sides = x.detach(), y.detach()  # as in a health check
+    for value, shown, moves in zip(sides, alternation.show(*sides), moving, strict=True):
+        torch.testing.assert_close(shown, whiten(standardise_batch(value)) if moves else value)
+
+
+def test_a_known_q_sees_samples_as_they_are():
+    q = mb.Gaussian(Z, 2)
+    for p in q.parameters():
+        p.requires_grad_(False)
+    x, y = torch.randn(N, Z, requires_grad=True), torch.randn(N, 2)
+    value = mb.MIPenalty(mb.CLUB(conditional=q))(x, y)
+    torch.testing.assert_close(value, mb.club(q(x), y))
+
+
 @pytest.mark.parametrize("name", EVERY)
 def test_each_optimiser_changes_only_its_own_parameters(name):
     net, penalty = encoder(), make(name)

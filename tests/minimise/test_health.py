@@ -117,6 +117,16 @@ def test_labels_have_a_marginal_too():
         assert penalty.report(z, y).warnings[0].code == "q-worse-than-marginal"
 
 
+def test_q_is_judged_on_samples_as_it_sees_them():
+    """Columns that nearly repeat: q has learnt what they share from whitened ones."""
+    penalty = make(check_every=0, lr=0.02)
+    for seed in range(60):
+        z, s = features(seed, 256)
+        z = torch.cat([z[:, :1], z[:, :1] + 0.01 * z[:, 1:]], 1) * 1e3
+        penalty(z, s)
+    assert penalty.report(z, s).gain > 0.1
+
+
 def test_a_value_below_zero_beyond_noise_is_reported():
     penalty = make(check_every=0)
     penalty(*samples(0))

@@ -12,10 +12,10 @@ halves never reach each other's parameters:
   log p(y|x) stay.
 
 An encoder can escape q: it stretches its columns, or hides what it knows in small differences of
-them. No such linear map changes the mutual information. So q(y|x) sees x whitened by the batch,
-where x comes from an encoder. And in training it sees x with noise of a size drawn for each row:
-I(x + σ e; y) <= I(x; y). Without noise q has no useful gradient where a code is a function of its
-input.
+them. No such linear map changes the mutual information. So q(y|x) sees x and y whitened by the
+batch, each if it comes from an encoder. And in training it sees such an x with noise of a size
+drawn for each row: I(x + σ e; y) <= I(x; y). Without noise q has no useful gradient where a code is
+a function of its input.
 
 Reference: Cheng et al. 2020, Algorithm 1 and section 3.3.
 """
@@ -60,8 +60,8 @@ class Alternation:
             with; 0 for the parameters themselves.
         clip: largest norm of q's gradient; None for no limit.
         adapt: whether q sees the samples of an encoder whitened, through units that cannot die.
-        spread: smallest size of the noise on what is whitened, where 1 is the largest; None for no
-            noise.
+        spread: smallest size of the noise on an x that is whitened, where 1 is the largest; None
+            for no noise.
         in_place: whether the optimiser's state exists before the first fit, and statistics stay in
             the tensors that hold them now. A CUDA graph needs both.
         seed: of the negatives that `CLUBSample` draws.
@@ -301,21 +301,45 @@ class Alternation:
         self, x: Tensor, y: Tensor, group: dist.ProcessGroup | None, spread: float | None
     ) -> Iterator[tuple[Estimator, tuple[Tensor, Tensor]]]:
         """Each estimator with its two arguments, as q is to see them."""
-        directions = ((x, y, self.moving[0]), (y, x, self.moving[1]))
-        for e, (own, other, moving) in zip(self.estimators, directions, strict=False):
+        sides = tuple(zip((x, y), self.moving, strict=True))
+        for e, (own, other) in zip(self.estimators, (sides, sides[::-1]), strict=False):
             assert isinstance(e, Estimator)
-            if moving and self._adapts(e) and own.ndim == 2 and own.is_floating_point():
-                batch = Batch(len(own), group, own.device)
-                own = whiten(standardise_batch(own.to(self.learnt[0].dtype), batch), batch)
-                if spread is not None:
-                    generator = self.generator(own.device)
-                    noise = draw_noise(batch.size, own, spread, generator)[0]
-                    own = own + batch.local(noise)
-            yield e, (own, other)
+            yield e, (self._show(e, *own, group, spread), self._show(e, *other, group, None))
+
+    def _show(
+        self,
+        estimator: Estimator,
+        values: Tensor,
+        moving: bool,
+        group: dist.ProcessGroup | None,
+        spread: float | None,
+    ) -> Tensor:
+        """Samples as q is to see them."""
+        adapts = moving and self._adapts(estimator)
+        if not (adapts and values.ndim == 2 and values.is_floating_point()):
+            return values
+        batch = Batch(len(values), group, values.device)
+        white = whiten(standardise_batch(values.to(self.learnt[0].dtype), batch), batch)
+        if spread is None:
+            return white
+        noise = draw_noise(batch.size, white, spread, self.generator(white.device))[0]
+        return white + batch.local(noise)
+
+    def show(
+        self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"]
+    ) -> tuple[Shaped[Tensor, "n *x"], Shaped[Tensor, "n *y"]]:
+        """Both sides as the q of the forward direction sees them, without noise.
+
+        Args:
+            x: samples.
+            y: samples.
+        """
+        return next(sides for _, sides in self._directions(x, y, None, None))
 
     def _adapts(self, estimator: nn.Module) -> bool:
         """Whether an estimator has a q that is to see samples whitened."""
-        return self.adapt and isinstance(getattr(estimator, "conditional", None), Conditional)
+        q = getattr(estimator, "conditional", None)
+        return self.adapt and bool(self.learnt) and isinstance(q, Conditional)
 
     # --- what a call writes, and the next one reads ----------------------------------------------
 

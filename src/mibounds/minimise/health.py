@@ -119,6 +119,7 @@ def collect_facts(
     estimator: Estimator,
     x: Shaped[Tensor, "n *x"],
     y: Shaped[Tensor, "n *y"],
+    shown: tuple[Shaped[Tensor, "n *x"], Shaped[Tensor, "n *y"]],
     first: Float[Tensor, "2"],
 ) -> Facts:
     """Check a batch that q has not been fitted to.
@@ -127,10 +128,11 @@ def collect_facts(
         estimator: of the penalty.
         x: samples.
         y: samples.
+        shown: both as q sees them.
         first: spread of x and y at the first check, NaN before it.
     """
     bad = [name for name, v in (("x", x), ("y", y)) if not v.isfinite().all()]
-    found: dict[str, Any] = {} if bad else _examine(estimator, x, y)
+    found: dict[str, Any] = {} if bad else _examine(estimator, *shown)
     labels = count_labels(estimator)
     entropy = _entropy(y) if labels and not bad else None
     return Facts(

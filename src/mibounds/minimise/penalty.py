@@ -115,8 +115,8 @@ class MIPenalty(nn.Module):
         clamp: whether to report a value below zero as zero. The gradient stays that of the bound.
         adapt: whether q sees the samples of an encoder whitened by the batch, through SiLU units in
             place of ReLU, which can die; False for the estimator as it is.
-        spread: in training q also sees noise on these samples, of a random size between this many
-            standard deviations and one; None for no noise. The value is that of the noisy samples.
+        spread: in training q also sees noise on an x of an encoder, of a random size between this
+            many standard deviations and one; None for no noise. The value is that of noisy samples.
         optimizer: from a list of parameters to an optimiser, instead of Adam with ``lr``.
         graph: whether to record calls as CUDA graphs, which on a GPU removes most of their cost;
             None for wherever that is possible. Second derivatives need False.
@@ -487,7 +487,8 @@ class MIPenalty(nn.Module):
     def _check(self, x: Tensor, y: Tensor, attached: bool = True) -> None:
         x, y = x.detach(), y.detach()
         with full_precision(x):
-            facts = collect_facts(self.estimator, x, y, self.spread)
+            shown = self.alternation.show(x, y)
+            facts = collect_facts(self.estimator, x, y, shown, self.spread)
         self._facts = replace(facts, detached=not attached)
         if self._facts.spread is not None and not self.spread.isfinite().all():
             self.spread = self.spread.new_tensor(self._facts.spread)
