@@ -51,7 +51,7 @@ def test_a_healthy_penalty_reports_only_what_is_left():
     assert report.gain > 0.1
     assert report.at_limit == 0
     assert report.spread == pytest.approx((1, math.sqrt(1.25)), rel=0.1)
-    assert "bound" in str(report)
+    assert "value" in str(report)
     assert str(make().report()) == "after 0 calls: not checked yet; no faults"
 
 

@@ -54,7 +54,7 @@ class PenaltyReport:
 
     Example:
         >>> print(PenaltyReport(calls=200, value=0.31, error=0.02, gain=0.4))
-        after 200 calls: bound 0.310 ± 0.020 nats, q gains 0.400 nats over the marginal; no faults
+        after 200 calls: value 0.310 ± 0.020 nats, q gains 0.400 nats over the marginal; no faults
     """
 
     calls: int = 0
@@ -70,7 +70,7 @@ class PenaltyReport:
     def __str__(self) -> str:
         parts = []
         if self.value is not None:
-            parts.append(f"bound {self.value:.3f} ± {self.error or 0.0:.3f} nats")
+            parts.append(f"value {self.value:.3f} ± {self.error or 0.0:.3f} nats")
         if self.gain is not None:
             parts.append(f"q gains {self.gain:.3f} nats over the marginal")
         if self.left is not None:
