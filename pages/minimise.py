@@ -6,7 +6,7 @@ from statistics import fmean, median
 from typing import Any
 
 import mibounds as mb
-from pages.results import cells, read, summary
+from pages.results import cells, read, section, summary
 from pages.texts import spread, table
 
 TASK = "gaussian-10"
@@ -116,6 +116,18 @@ def sweep() -> str:
             for m, own in ((m, found[m]) for m in METHODS if m in found)
         ],
     )  # fmt: skip
+
+
+SHOWN = ("method", "accuracy", "worst group", "as trained", "MLP, nats", "estimate", "silent")
+
+
+def nuisance(task: str) -> str:
+    """What each method costs and leaves of a nuisance, with each of its weights."""
+    found = section("nuisance-removal/table.md", f"{task}: all weights")
+    titles, _, *rows = ([text.strip() for text in line.split("|")[1:-1]]
+                        for line in found.splitlines())  # fmt: skip
+    places = [titles.index(name) for name in SHOWN]
+    return table(list(SHOWN), [[row[i] for i in places] for row in rows])
 
 
 def passed(folder: str, task: str) -> str:

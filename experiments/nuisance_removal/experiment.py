@@ -69,9 +69,10 @@ their labels are decisions of the past.
 
 "bound" is the mean value of a penalty over its last calls, in nats. "no warning" counts the seeds
 in which the last report of the penalty has no warning though the MLP reads more than 0.05 nats from
-z, given the label if the method removes I(z; s | y). "silent" counts those of them in which the
-bound, too, says less than the MLP reads. The penalty sees training samples, where label and
-nuisance agree, and the probe sees others.
+z. "silent" counts those of them in which the bound, too, says less than the MLP reads. The penalty
+sees training samples, where label and nuisance agree, and the probe sees others. A penalty that is
+given the label of a training sample is not counted: what z tells beyond that label is not what it
+tells beyond the label of a test sample.
 
 All methods have the same encoder, whose z ends with batch normalisation without parameters and has
 no noise (`--normalisation none` leaves the normalisation out), the same batches, and a weight that
@@ -252,7 +253,7 @@ def count_silent(name: str, cells: Sequence[Values]) -> tuple[str, str]:
         cells: of all seeds.
 
     Returns:
-        Both counts; "" without a penalty.
+        Both counts; "" without a penalty, and for one that is given the label of the training.
 
     Example:
         >>> left = {"mlp_nats": 0.5, "faults": [], "bound": 0.1}
@@ -260,11 +261,10 @@ def count_silent(name: str, cells: Sequence[Values]) -> tuple[str, str]:
         >>> count_silent("club-1", [left, warned, said, {**left, "mlp_nats": 0.01}])
         ('2 of 4', '1 of 4')
     """
-    if not all("faults" in values for values in cells):
+    if split_method(name)[0].endswith(GIVEN) or not all("faults" in values for values in cells):
         return "", ""
-    key = "mlp_nats_given" if split_method(name)[0].endswith(GIVEN) else "mlp_nats"
-    left = [v for v in cells if not v["faults"] and v[key] is not None and v[key] > LEAK]
-    silent = [v for v in left if v["bound"] is not None and v["bound"] < v[key]]
+    left = [v for v in cells if not v["faults"] and (v["mlp_nats"] or 0) > LEAK]
+    silent = [v for v in left if v["bound"] is not None and v["bound"] < v["mlp_nats"]]
     return f"{len(left)} of {len(cells)}", f"{len(silent)} of {len(cells)}"
 
 

@@ -273,3 +273,41 @@ def test_labels_that_come_out_too_low_are_warned_of():
 @pytest.mark.parametrize("name", ["estimation-quality", "estimation-curves"])
 def test_the_simulation_has_ten_seeds_in_every_cell(name):
     assert {each.seeds for each in summary(name).values()} == {10}
+
+
+# --- the penalty ---------------------------------------------------------------------------------
+
+
+def test_on_the_biased_table_the_default_leaves_nothing_at_the_accuracy_of_an_adversary():
+    found = defaultdict(list)
+    for cell in cells("nuisance-removal"):
+        if cell.task == "biased-table":
+            found[cell.method].append((cell.values["accuracy"], cell.values["mlp_nats"]))
+    accuracy, left = (
+        {method: np.mean([v[i] for v in own]) for method, own in found.items()} for i in (0, 1)
+    )
+    adversary = max((m for m in found if m.startswith("adversary")), key=accuracy.get)
+    assert left[adversary] > 0.3
+    assert abs(accuracy["default-10"] - accuracy[adversary]) < 0.5
+    assert left["default-10"] < 0.005
+    assert left["club_sample-10"] < 0.005
+    assert 0 < accuracy["default-10"] - accuracy["club_sample-10"] < 1
+
+
+def test_in_training_loops_the_default_leaves_little_and_the_task_is_as_good():
+    """Of labels with few rows per value more is left, which the page says."""
+    found = {}
+    for row in read("bench/outcomes_cases.json")["rows"]:
+        found[row["case"], row["method"], row["seed"]] = row
+    for (case, method, seed), row in found.items():
+        if method == "default" and case != "speakers":
+            without = found[case, "none", seed]
+            assert row["left"] < 0.05, (case, seed)
+            assert row["left"] <= without["left"], (case, seed)
+            if case == "colour":
+                assert row["task"] > without["task"] - 0.01
+
+
+def test_no_failure_of_the_default_is_silent_when_it_is_asked():
+    for row in read("bench/outcomes_sweep.json")["rows"]:
+        assert not (row["method"] == "default" and row.get("silent_asked"))
