@@ -16,6 +16,7 @@ from mibounds.measure.copula_model.corrections import (
 from mibounds.measure.copula_model.gaussian_regressions import gaussian_information
 from mibounds.measure.copula_model.label_regressions import PRIOR, log_frequencies, regress_labels
 from mibounds.measure.copula_model.models import choose_target
+from mibounds.measure.copula_model.student_copulas import StudentCopula
 from mibounds.samples.columns import as_columns
 
 QUICK = Effort(folds=2, members=1, steps=250, hidden=(32, 32), components=4, patience=100)
@@ -294,11 +295,11 @@ def test_no_row_is_evaluated_by_a_model_of_itself(monkeypatch):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(1000, 2))
     measure(x, x[:, :1] ** 2 + 0.3 * rng.normal(size=(1000, 1)))
-    assert len(evaluated) == len(fitted) == 2
-    for model, rows in evaluated:
+    assert len(evaluated) == len(fitted) == 4  # two of them, for the growth, saw half of the rows
+    for k, (model, rows) in enumerate(evaluated):
         parts = fitted[model], checked[model], rows
-        assert [len(part) for part in parts] == [438, 62, 500]
-        assert len(set.union(*parts)) == 1000
+        assert [len(part) for part in parts] == ([438, 62, 500] if k < 2 else [219, 31, 500])
+        assert len(set.union(*parts)) == sum(map(len, parts))
     assert len(evaluated[0][1] | evaluated[1][1]) == 1000
 
 
@@ -317,6 +318,65 @@ def test_a_correction_that_does_not_beat_the_gaussian_is_dropped(monkeypatch):
     for to_beat, e in seen:
         normal = torch.distributions.Normal(0.0, 1.0).log_prob(e).sum(1).mean()
         assert to_beat == pytest.approx(-normal.item(), rel=1e-5)
+
+
+def heavy(n, seed, df=2.0):
+    """Columns that share a scale, and y that shares more with x."""
+    task = mb.tasks.JointStudentT(mb.tasks.JointGaussian.dense(2, 3, 0.4), df=df)
+    x, y = task.sample(n, seed=seed)
+    return task, *(as_columns("s", s).scored().values for s in (x, y))
+
+
+def test_a_student_copula_is_the_density_of_student_columns():
+    """Up to the ranks, its conditional over its marginal is the log-ratio of the distribution."""
+    task, x, y = heavy(20_000, 0)
+    raw = task.sample(20_000, seed=0)
+    joint = StudentCopula.fit(x, y)
+    alone = StudentCopula.fit(x[:, :0], y)
+    assert (joint.df, alone.df) == (2.0, 2.0)
+    some = slice(0, 2000)
+    ratio = joint.log_prob(x[some], y[some]) - alone.log_prob(x[some, :0], y[some])
+    truth = task.log_ratio(*(v[some].double() for v in raw)).numpy()
+    assert np.abs(ratio - truth).mean() < 0.05
+    assert ratio.mean() == pytest.approx(truth.mean(), abs=0.02)
+
+
+def test_pairs_of_a_student_copula_are_its_log_densities():
+    _, x, y = heavy(500, 1)
+    copula = StudentCopula.fit(x, y)
+    x, y = x[:20], y[:20]
+    pairs = copula.log_prob_pairs(x, y)
+    np.testing.assert_allclose(np.diag(pairs), copula.log_prob(x, y), rtol=1e-8)
+    np.testing.assert_allclose(pairs[3], copula.log_prob(x[[3] * 20], y), rtol=1e-8)
+
+
+def test_a_student_copula_of_normal_scores_integrates_to_one():
+    _, x, y = heavy(2000, 2)
+    copula = StudentCopula.fit(x[:, :1], y[:, :1])
+    grid = np.linspace(-7, 7, 4001)[:, None]
+    for given in (-2.0, 0.3):
+        mass = np.exp(copula.log_prob(np.full_like(grid, given), grid)).sum() * (grid[1] - grid[0])
+        assert mass.item() == pytest.approx(1, abs=1e-3)
+
+
+def test_heavy_tails_are_measured_with_few_rows():
+    values = []
+    for seed in range(8):
+        task, x, y = heavy(300, seed)
+        found = measure(x, y)
+        values.append(found.nats)
+        assert found.gaussian < found.nats
+    assert np.mean(values) == pytest.approx(task.mutual_information, abs=0.08)
+    x, y = gaussian(300, 3)
+    assert StudentCopula.fit(x[:20], y[:20]) is None
+
+
+def test_growth_is_what_the_second_half_of_the_rows_adds():
+    assert measure(*mb.TASKS["spiral"].sample(2000, seed=0)).growth > 0.02
+    assert measure(*gaussian(600, 4)).growth < 0.05
+    none = measure(*gaussian(600, 4), effort=Effort(folds=2, members=0))
+    assert none.linear
+    assert none.nats == pytest.approx(none.gaussian)
 
 
 def test_the_bounds_are_corrected_for_the_rows_they_come_from(monkeypatch):

@@ -103,7 +103,7 @@ def test_it_shows_everything(report):
     for part in (
         "Age and pressure",
         "10,000 samples",
-        "Believe it with care: 1 warning concerns only the bracket.",
+        "Believe it with care: read the warning below.",
         "0.693 nats",
         "95 % interval 0.671 … 0.715 nats",
         "1.000 bits",

@@ -5,7 +5,13 @@ import pytest
 import torch
 from torch.utils.data import IterableDataset, TensorDataset
 
-from mibounds.samples.columns import as_columns, normal_scores, split_dataset
+from mibounds.samples.columns import (
+    as_columns,
+    break_ties,
+    find_missing,
+    normal_scores,
+    split_dataset,
+)
 
 rng = np.random.default_rng(0)
 
@@ -123,9 +129,8 @@ def test_columns_know_whether_they_are_normal_scores():
             "column s of x without missing values but got 1, the first in row 2",
         ),
         (np.array(["a", "b"]), "continuous", "Expected numbers in column 0 of x but got text"),
-        (np.array(["2020-01-01"], dtype="datetime64[D]"), None, "bring dates"),
+        (np.array(["2020-01-01", "NaT"], dtype="datetime64[D]"), None, "without missing values"),
         (np.array([1j, 2j]), None, "Expected numbers or labels"),
-        ([3.0, 3.0, 3.0], None, "Expected x to vary but got 3 equal rows"),
         (np.empty((0, 3)), None, "rows and columns but got none"),
         (np.empty((3, 0)), None, "rows and columns but got none"),
         (3.0, None, "one sample per row but got a single value"),
@@ -152,3 +157,63 @@ def test_data_sets_of_pairs():
 
     with pytest.raises(ValueError, match="known length"):
         split_dataset(Stream())
+
+
+def test_ties_are_broken_within_their_cell():
+    """The noise is smaller than half the way to the next value: rounding removes it."""
+    v = np.random.default_rng(1).integers(0, 20, 500) / 4
+    smooth = break_ties(v, np.random.default_rng(2))
+    assert len(set(smooth)) == 500
+    assert (np.round(smooth * 4) / 4 == v).all()
+    alone = np.random.default_rng(3).normal(size=50)
+    assert (break_ties(alone, np.random.default_rng(2)) == alone).all()
+
+
+def test_both_sides_of_the_same_rounded_column_get_noise_of_their_own():
+    v = np.random.default_rng(1).normal(size=400).round(1)
+    x, y = as_columns("x", v), as_columns("y", v)
+    assert (x.values == y.values).all()
+    noise = [side.smooth[:, 0] - v for side in (x, y)]
+    assert abs(np.corrcoef(noise)[0, 1]) < 0.15
+    scored = x.scored()
+    assert len(np.unique(scored.smooth)) == 400 > len(np.unique(scored.values))
+
+
+def test_many_columns_of_whole_numbers_are_numbers():
+    pixels = np.random.default_rng(0).integers(0, 17, (400, 12))
+    assert as_columns("x", pixels).kinds == ("continuous",) * 12
+    assert as_columns("x", pixels[:, :9]).kinds == ("discrete",) * 9
+    assert as_columns("x", pixels, "discrete").kinds == ("discrete",) * 12
+    assert as_columns("x", pixels.astype(str)).kinds == ("discrete",) * 12
+
+
+def test_columns_of_pandas_of_every_kind():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(
+        {
+            "count": pandas.array([1, None, 3], dtype="Int64"),
+            "flag": pandas.array([True, False, None], dtype="boolean"),
+            "name": pandas.array(["a", "b", "c"], dtype="string"),
+            "day": pandas.to_datetime(["2020-01-01", "2020-01-03", "2020-01-09"]),
+        }
+    )
+    missing = find_missing("x", frame)
+    assert missing.tolist() == [False, True, True]
+    kept = as_columns("x", frame[["name", "day"]])
+    assert kept.kinds == ("discrete", "continuous")
+    days = kept.values[:, 1]
+    assert (days[2] - days[1]) == 3 * (days[1] - days[0])
+    with pytest.raises(ValueError, match=r"column count of x .* drop_missing=True"):
+        as_columns("x", frame)
+
+
+def test_constant_columns_are_left_out_by_name():
+    side = as_columns("x", [[1.0, 2.0], [1.0, 3.0], [1.0, 5.0]])
+    assert (side.width, side.labels, side.constant) == (1, ("1",), ("0",))
+    assert as_columns("x", [3.0, 3.0, 3.0]).width == 0
+
+
+def test_the_entropy_of_labels():
+    fair = as_columns("y", np.arange(1000) % 4)
+    assert fair.entropy == pytest.approx(np.log(4) + 3 / 2000)
+    assert as_columns("x", rng.normal(size=20)).entropy == float("inf")

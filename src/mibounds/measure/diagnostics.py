@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 
 NOISE = 100  # over n²: share of the variance below which a relation counts as noiseless
 LOUD = 0.05  # share of the variance that is noise, however few the rows are
+RISING = 0.05  # share of a value by which it may rise with the second half of the rows
+MOST_SHOWN = 100  # characters of a list of names
 SLACK = 0.01  # nats, a difference too small to mention
 FEW = 2  # columns in which the nearest neighbour is near
 FAR = 10  # columns of x and y above which neighbours are never believed
 FEW_PAIRS = 50  # pairs below which a mean of exponentials is not believed
-LABEL = 20  # rows per value from which values can be declared labels
 RARE = 5  # rows per label below which too little is known of it
 
 
@@ -39,6 +40,22 @@ def subsampled(name: str, used: int, n: int) -> Advice:
         f"{name} looked at {used} of {n} rows, for time.",
         "Its interval is that of these rows; copula_model uses all of them.",
     )
+
+
+def look_at_columns(sides: Sequence[Columns]) -> list[Advice]:
+    """Columns that do not vary."""
+    found = [(side.name, side.constant) for side in sides if side.constant]
+    if not found:
+        return []
+    shown = "; ".join(f"{_cut(', '.join(names))} of {name}" for name, names in found)
+    return [
+        Advice(
+            "constant-columns",
+            f"{_many(sum(len(names) for _, names in found), 'column')} with one value in all rows "
+            f"were left out: {shown}.",
+            "Nothing: a constant shares 0 nats with anything.",
+        )
+    ]
 
 
 def look_at_samples(x: Columns, y: Columns, given: Columns | None) -> list[Advice]:
@@ -78,29 +95,21 @@ def look_at_samples(x: Columns, y: Columns, given: Columns | None) -> list[Advic
             )
             break
     for side in (x, y):
-        for label, kind, v in zip(side.labels, side.kinds, side.values.T, strict=True):
-            counts = np.unique(v, return_counts=True)[1]
-            most = counts.max() / n
-            if kind == "discrete" and RARE * len(counts) > n:
-                advice.append(
-                    Advice(
-                        "rare-labels",
-                        f"Column {label} of {side.name} has {len(counts)} labels in {n} rows: "
-                        "nothing can be learnt about labels that rarely occur twice.",
-                        f"Group them, or declare them numbers ({side.name}_kinds) if they are.",
-                    )
+        rare = {
+            label: len(np.unique(v))
+            for label, kind, v in zip(side.labels, side.kinds, side.values.T, strict=True)
+            if kind == "discrete" and RARE * len(np.unique(v)) > n
+        }
+        if rare:
+            shown = ", ".join(f"{label} ({count} labels)" for label, count in rare.items())
+            advice.append(
+                Advice(
+                    "rare-labels",
+                    f"In {n} rows, labels in {_many(len(rare), 'column')} of {side.name} rarely "
+                    f"occur twice, so that nothing can be learnt about them: {_cut(shown)}.",
+                    f"Group them, or declare them numbers ({side.name}_kinds) if they are.",
                 )
-            if kind == "continuous" and most > 0.05:
-                few = LABEL * len(counts) <= n
-                advice.append(
-                    Advice(
-                        "ties",
-                        f"Column {label} of {side.name} has one value in {most:.0%} of the rows: "
-                        "a continuous model of it means nothing.",
-                        'Use "ksg_mixed"'
-                        + (f", or declare it discrete ({side.name}_kinds)." if few else "."),
-                    )
-                )
+            )
     return advice
 
 
@@ -150,6 +159,15 @@ def look_at_copula_model(found: CopulaFit, error: float) -> list[Advice]:
                 "Collect more rows, or use fewer columns (the leading principal components).",
             )
         )
+    if found.linear:
+        advice.append(
+            Advice(
+                "copula_model-linear",
+                "There are too few rows, or too many columns, for networks: the value is that of a "
+                "Gaussian copula, and misses every dependence of another kind.",
+                "Collect more rows, or use fewer columns.",
+            )
+        )
     if found.narrow > 0.05:
         advice.append(
             Advice(
@@ -160,6 +178,56 @@ def look_at_copula_model(found: CopulaFit, error: float) -> list[Advice]:
             )
         )
     return advice
+
+
+def look_at_codes(row: MethodResult, paired: int) -> list[Advice]:
+    """Reasons in the value of canonical codes.
+
+    Args:
+        row: its value.
+        paired: rows that were paired with each other.
+    """
+    ceiling = math.log(paired)
+    if row.nats <= ceiling - 1:
+        return []
+    return [
+        Advice(
+            f"{row.method}-ceiling",
+            f"{row.method} certifies {row.nats:.2f} nats and cannot certify more than the "
+            f"logarithm of the {paired} rows that were paired with each other, {ceiling:.2f}.",
+            "Read it only as a lower bound, or collect more rows.",
+        )
+    ]
+
+
+def not_used(name: str, reason: Exception) -> Advice:
+    """A method of the default that cannot be used on these samples."""
+    return Advice(
+        f"{name}-not-used",
+        f"{name} cannot be used on these samples: {reason}",
+        "Nothing, if the value comes from another method.",
+    )
+
+
+def look_at_growth(name: str, nats: float, growth: float, error: float | None) -> list[Advice]:
+    """A value that is still rising with the rows.
+
+    Args:
+        name: of its method.
+        nats: the value.
+        growth: how much it gained by the second half of the rows.
+        error: its standard error.
+    """
+    if growth <= max(RISING * nats, 2 * (error or 0.0), SLACK):
+        return []
+    return [
+        Advice(
+            f"{name}-growing",
+            f"With half of the rows the value is {nats - growth:.3f}, with all {nats:.3f}: it has "
+            "not come to its end, and the truth is higher.",
+            "The interval takes it into account; collect more rows for a narrower one.",
+        )
+    ]
 
 
 def look_at_results(rows: Sequence[MethodResult]) -> list[Advice]:
@@ -282,6 +350,15 @@ def quality_of_conditional(
         spread = (distribution.variance / y.var(0)).log()
         quality["at_limit"] = (spread.abs() > 0.95 * LOG_VARIANCE_LIMIT).double().mean().item()
     return quality
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _cut(text: str) -> str:
+    """A list of names, of which the first are enough."""
+    return text if len(text) <= MOST_SHOWN else text[:MOST_SHOWN].rsplit(", ", 1)[0] + ", ..."
 
 
 def _noise(a: Columns, b: Columns) -> float:

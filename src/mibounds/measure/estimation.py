@@ -8,18 +8,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
 from torch.utils.data import Dataset
 
 from mibounds.measure import diagnostics, runs
+from mibounds.measure.choice import choose, keep_possible, look_at_certificate
 from mibounds.measure.copula_model import CopulaModel, Effort
 from mibounds.measure.methods import choose_methods
 from mibounds.measure.plots import plot_estimate
-from mibounds.measure.results import Measurement, MethodResult
+from mibounds.measure.results import Advice, Measurement, MethodResult
 from mibounds.measure.runs import Outcome, Problem
 from mibounds.measure.splits import fold_rows
 from mibounds.measure.wording import as_html, as_text
-from mibounds.samples.columns import Columns, as_columns, split_dataset
+from mibounds.samples.columns import Columns, as_columns, find_missing, split_dataset
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,6 +33,7 @@ EFFORTS = {
     "default": Effort(),
     "fast": Effort(folds=2, members=1, steps=300, hidden=(64, 64), components=8, patience=100),
 }
+GROWING = 2.0  # how far the truth may be off, in what the value gained by half of the rows
 
 
 class Estimate(Measurement):
@@ -83,9 +86,10 @@ class Estimate(Measurement):
 
 @torch.inference_mode(False)  # it fits models, even where the caller only evaluates
 def estimate(
-    x: Any,
+    samples: Any = None,
     y: Any = None,
     *,
+    x: Any = None,
     given: Any = None,
     methods: str | Sequence[str] = "default",
     x_kinds: Sequence[str | None] | str | None = None,
@@ -96,6 +100,7 @@ def estimate(
     folds: int | None = None,
     level: float = 0.95,
     permutations: int = 0,
+    drop_missing: bool = False,
     block: int = 1,
     seed: int = 0,
     device: str | torch.device | None = None,
@@ -104,12 +109,16 @@ def estimate(
     """Estimate the mutual information of x and y from samples.
 
     The default method is the Gaussian copula with learnt corrections
-    (`mibounds.measure.copula_model`), or neighbours in few columns, or counts of labels, together
-    with a lower and an upper bound. Every row is evaluated by models that have not seen it.
+    (`mibounds.measure.copula_model`), or neighbours in few columns, or counts of labels. Beside it
+    stand canonical codes (`mibounds.measure.canonical_codes`), and where they certify more than it
+    says, the value is theirs (`mibounds.measure.choice`). Every row is evaluated by models that
+    have not seen it.
 
     Args:
-        x: one sample per row: array, tensor, data frame, series; or a Dataset of pairs, without y.
+        samples: x, one sample per row: array, tensor, data frame, series; or a Dataset of pairs,
+            without y; or a data frame of which x, y and given are names of columns.
         y: the same, with as many rows.
+        x: names of columns; or x itself, if ``samples`` is left out.
         given: conditioning columns, for the conditional mutual information I(x; y | given).
         methods: "default", or names in `METHODS`; the value of the first one counts.
         x_kinds: "continuous" or "discrete", for all columns or for each; detected automatically if
@@ -118,10 +127,12 @@ def estimate(
         given_kinds: the same for the conditioning columns.
         normal_scores: map each continuous column through its ranks to a standard normal, which
             does not change the mutual information.
-        budget: "default" for a minute or two, "fast" for seconds.
+        budget: "default" for seconds, up to half a minute for many rows and columns; "fast" for
+            less.
         folds: parts of the data for cross-fitting.
         level: of the interval.
         permutations: number of permutations of y, for a p-value of independence; 0 for none.
+        drop_missing: leave out rows in which a value is missing.
         block: rows that depend on each other, for time series: folds, errors and permutations
             keep runs of this many rows together.
         seed: of folds, fits and permutations.
@@ -158,7 +169,12 @@ def estimate(
             raise ValueError(
                 f"Expected {name} >= {least} but got {value}; leave {name} out for its default."
             )
-    x, y, z = _read(x, y, given, x_kinds, y_kinds, given_kinds)
+    sides = _find_sides(samples, x, y, given)
+    x, y, z, dropped = _read(sides, (x_kinds, y_kinds, given_kinds), drop_missing)
+    advice = diagnostics.look_at_columns([s for s in (x, y, z) if s is not None])
+    z = z if z is None or z.width else None
+    if not (x.width and y.width):
+        return _nothing_shared(x, y, level, seed, advice)
     effort = EFFORTS[budget]
     if folds is not None:
         if not 2 <= folds <= len(x) // 2:
@@ -173,7 +189,7 @@ def estimate(
             "break its relation to the given columns; leave permutations or given out."
         )
     scored = x.scored(), y.scored(), None if z is None else z.scored()
-    advice = diagnostics.look_at_samples(*scored)
+    advice += diagnostics.look_at_samples(*scored)
     if normal_scores:
         x, y, z = scored
     names = choose_methods(methods, x, y, z)
@@ -197,32 +213,45 @@ def estimate(
     outcomes: list[Outcome] = []
     null: tuple[float, ...] = ()
     p_value = None
+    chosen = methods == "default"  # then a method that cannot be used leaves its place to the next
+    entropy = min(x.entropy, y.entropy)
     with torch.random.fork_rng(devices=[]):  # keeps the caller's random state
         for word in names:
             report(0.0)
             torch.manual_seed(seed)
-            outcomes.append(runs.measure(word, problem))
+            try:
+                outcomes.append(keep_possible(runs.measure(word, problem), entropy))
+            except (ValueError, np.linalg.LinAlgError) as error:
+                if not chosen or (word == names[-1] and not outcomes):
+                    raise
+                advice.append(diagnostics.not_used(word, error))
             done += 1
         if permutations:
             word = "permutations"
-            value, null = runs.permute(names[0], problem, permutations)
+            value, null = runs.permute(runs.KERNELS if chosen else names[0], problem, permutations)
             p_value = (1 + sum(v >= value for v in null)) / (1 + permutations)
     report(0.0 if permutations == 0 else 1.0)
-    first = outcomes[0]
+    head = outcomes[0]
+    if chosen:
+        head, said = choose(outcomes)
+        advice += said
+        outcomes = [head, *(o for o in outcomes if o.rows[0].method != head.rows[0].method)]
+    advice += look_at_certificate(head, x, y)
     rows, lower, upper = _bracket([row for outcome in outcomes for row in outcome.rows])
     advice += [a for outcome in outcomes for a in outcome.advice]
     advice += diagnostics.look_at_results(rows)
-    quantile = torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64)).item()
-    nats, error = first.rows[0].nats, first.error
-    width = quantile * error if error is not None else math.nan
+    advice += diagnostics.look_at_growth(
+        head.rows[0].method, head.rows[0].nats, head.growth, head.error
+    )
+    nats = head.rows[0].nats
     return Estimate(
         nats=nats,
-        interval=(nats - width, max(nats + width, 0.0)),  # mutual information is never negative
+        interval=_interval(head, level, entropy),
         level=level,
-        interval_method=first.interval_method,
+        interval_method=head.interval_method,
         lower=lower,
         upper=upper,
-        method=names[0],
+        method=head.rows[0].method,
         rows=_with_common_errors(rows),
         history=tuple(p for outcome in outcomes for p in outcome.history),
         warnings=tuple(dict.fromkeys(advice)),
@@ -239,6 +268,9 @@ def estimate(
             "normal_scores": normal_scores,
             "block": block,
             "permutations": permutations,
+            "entropy": entropy if math.isfinite(entropy) else None,
+            "growth": head.growth,
+            "dropped": dropped,
             "given": 0 if z is None else z.width,
             "x_kinds": list(x.kinds),
             "y_kinds": list(y.kinds),
@@ -249,30 +281,98 @@ def estimate(
     )
 
 
-def _read(
-    x: Any, y: Any, given: Any, x_kinds: Any, y_kinds: Any, given_kinds: Any
-) -> tuple[Columns, Columns, Columns | None]:
-    """Both sides and the conditioning columns, with as many rows each."""
+def _find_sides(samples: Any, x: Any, y: Any, given: Any) -> list[tuple[str, Any]]:
+    """x, y and given with their names, wherever they come from."""
+    if samples is None:
+        samples, x = x, None
+    if x is not None:
+        if not hasattr(samples, "columns"):
+            raise ValueError(
+                "Expected a data frame before x=, which names its columns, but got "
+                f"{type(samples).__name__}; pass estimate(x, y)."
+            )
+        frame, samples = samples, _take(samples, x)
+        y, given = (None if v is None else _take(frame, v) for v in (y, given))
     if y is None:
-        if not isinstance(x, Dataset):
+        if not isinstance(samples, Dataset):
             raise ValueError(
                 "Expected y, or a Dataset of pairs in place of x and y, but got only x; "
                 "pass estimate(x, y)."
             )
-        x, y = split_dataset(x)
-    sides = [as_columns("x", x, x_kinds), as_columns("y", y, y_kinds)]
-    if given is not None:
-        sides.append(as_columns("given", given, given_kinds))
-    n = len(sides[0])
-    for side in sides[1:]:
+        samples, y = split_dataset(samples)
+    sides = [("x", samples), ("y", y)]
+    return sides if given is None else [*sides, ("given", given)]
+
+
+def _take(frame: Any, names: Any) -> Any:
+    """Columns of a data frame by their names; anything else is samples itself."""
+    if isinstance(names, str):
+        names = [names]
+    if not (isinstance(names, list | tuple) and all(isinstance(v, str) for v in names)):
+        return names
+    unknown = [v for v in names if v not in frame.columns]
+    if unknown:
+        raise ValueError(
+            f"Expected names among {', '.join(map(str, frame.columns))} but got "
+            f"{', '.join(unknown)}; correct them."
+        )
+    return frame[list(names)]
+
+
+def _read(
+    sides: Sequence[tuple[str, Any]], kinds: Sequence[Any], drop_missing: bool
+) -> tuple[Columns, Columns, Columns | None, int]:
+    """Both sides and the conditioning columns, with as many rows each; and the rows left out."""
+    rows, dropped = None, 0
+    if drop_missing:
+        missing = [find_missing(name, data) for name, data in sides]
+        if len({len(each) for each in missing}) == 1:  # otherwise the lengths are refused below
+            rows = ~np.any(missing, axis=0)
+            dropped = int((~rows).sum())
+    read = [as_columns(*side, kind, rows) for side, kind in zip(sides, kinds, strict=False)]
+    n = len(read[0])
+    for side in read[1:]:
         if len(side) != n:
             raise ValueError(
                 f"Expected as many rows of {side.name} as of x but got {len(side)} and {n}; "
                 "pass rows that belong together."
             )
     if n < FEWEST:
-        raise ValueError(f"Expected at least {FEWEST} rows but got {n}; collect more samples.")
-    return sides[0], sides[1], sides[2] if given is not None else None
+        without = f" ({dropped} without all values)" if dropped else ""
+        raise ValueError(
+            f"Expected at least {FEWEST} rows but got {n}{without}; collect more samples."
+        )
+    return read[0], read[1], read[2] if len(read) > 2 else None, dropped
+
+
+def _nothing_shared(
+    x: Columns, y: Columns, level: float, seed: int, advice: Sequence[Advice]
+) -> Estimate:
+    """The estimate where a side is constant: exactly zero."""
+    row = MethodResult("constant", "neither", "a constant shares nothing", 0.0, 0.0, 0.0)
+    return Estimate(
+        nats=0.0, interval=(0.0, 0.0), level=level, interval_method="definition", lower=None,
+        upper=None, method=row.method, rows=(row,), history=(), warnings=tuple(advice),
+        p_value=None, null=(), n=len(x), x_dim=x.width, y_dim=y.width, seed=seed, seconds=0.0,
+        config={"x_kinds": list(x.kinds), "y_kinds": list(y.kinds)},
+    )  # fmt: skip
+
+
+def _interval(head: Outcome, level: float, entropy: float) -> tuple[float, float]:
+    """Where the truth is: by the error of sampling, and by how the value grows with the rows.
+
+    A lower bound says nothing of how far above it the truth is, except by how it grows.
+    """
+    if head.error is None:
+        return math.nan, math.nan
+    quantile = torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64)).item()
+    nats, growth = head.rows[0].nats, GROWING * head.growth
+    sampling = head.widened * head.error
+    down = quantile * sampling
+    up = quantile * math.hypot(sampling, growth)
+    if head.rows[0].side == "neither":
+        down = up
+    return max(nats - down, 0.0), min(nats + up, entropy)
 
 
 def _bracket(
@@ -283,6 +383,8 @@ def _bracket(
     An upper bound under the value has lost its condition, unless it is the value itself.
     """
     lower = max((r.nats for r in rows if r.side == "lower"), default=None)
+    if lower is not None and rows[0].side == "neither":  # by less than its error, if at all
+        lower = min(lower, rows[0].nats)
     least = -math.inf if rows[0].side == "upper" else rows[0].nats
     upper = min((r.nats for r in rows if r.side == "upper" and r.nats >= least), default=None)
     marked = [

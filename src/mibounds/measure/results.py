@@ -25,6 +25,13 @@ __all__ = ["Advice", "HistoryPoint", "Measurement", "MethodResult"]
 
 M = TypeVar("M", bound="Measurement")
 
+HARMLESS = "constant-columns"
+# Ends of codes of what the interval accounts for, or what only says how to read the value.
+ACCOUNTED = (
+    "-subsampled", "-growing", "-uncertified", "-linear", "codes-ceiling", "-not-used",
+    "constant-columns",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Advice:
@@ -146,6 +153,17 @@ class Measurement:
     config: dict[str, Any]
 
     @property
+    def formula(self) -> str:
+        """What was measured: "I(x; y)", or "I(x; y | z)" where something was given."""
+        return "I(x; y | z)" if self.config.get("given") else "I(x; y)"
+
+    @property
+    def share(self) -> float | None:
+        """The value as a share of the entropy of the label; None if both sides have numbers."""
+        entropy = self.config.get("entropy")
+        return self.nats / entropy if entropy else None
+
+    @property
     def bits(self) -> float:
         """The point value in bits."""
         return self.nats / math.log(2)
@@ -164,7 +182,8 @@ class Measurement:
         """
         if not math.isfinite(self.nats) or any(self.concerns(w) for w in self.warnings):
             return "doubt"
-        return "care" if self.warnings or self.side != "neither" else "believe"
+        read = any(w.code != HARMLESS for w in self.warnings)
+        return "care" if read or self.side != "neither" else "believe"
 
     @property
     def side(self) -> str:
@@ -178,7 +197,7 @@ class Measurement:
         about = [m for m in methods if warning.code.startswith(f"{m}-")]
         if warning.code.startswith("q-"):
             return self.method in METHODS and METHODS[self.method].has_conditional
-        if warning.code.endswith("-subsampled"):
+        if warning.code.endswith(ACCOUNTED):
             return False
         return not about or max(about, key=len) == self.method
 

@@ -21,8 +21,10 @@ from mibounds.conditionals import Categorical
 from mibounds.estimators import ConditionalEstimator, Estimator
 from mibounds.estimators.fitting import fit
 from mibounds.measure import diagnostics
+from mibounds.measure.canonical_codes import CanonicalCodes
 from mibounds.measure.classical import ClassicalEstimator
 from mibounds.measure.copula_model import CopulaModel, Effort
+from mibounds.measure.independence import kernel_statistic
 from mibounds.measure.methods import METHODS
 from mibounds.measure.results import Advice, HistoryPoint, MethodResult
 from mibounds.measure.splits import (
@@ -34,7 +36,11 @@ from mibounds.measure.splits import (
 )
 from mibounds.samples.columns import Columns
 
+# By how much errors on `TASKS` are larger than those of sampling: `benchmarks/measure.py believed`.
+LEARNT, LOCAL = 1.3, 1.6
 PAIRED = 2048  # rows at most that are paired with each other
+KERNELS = "kernels"  # the statistic where no method is named
+FEWEST_HALVED = 20  # rows of which there is a value by neighbours
 
 Statistic = Callable[[np.ndarray], float]
 
@@ -58,6 +64,10 @@ class Problem:
         """Number of rows."""
         return len(self.x)
 
+    def rng(self) -> np.random.Generator:
+        """A source of random rows, the same in every call."""
+        return np.random.default_rng(self.seed)
+
 
 @dataclass
 class Outcome:
@@ -68,6 +78,9 @@ class Outcome:
     interval_method: str
     history: list[HistoryPoint] = field(default_factory=list)
     advice: list[Advice] = field(default_factory=list)
+    growth: float = 0.0  # how much the value rose from half of the rows to all
+    paired: int = 0  # rows of a fold that were paired for its lower bound
+    widened: float = 1.0  # by how much errors are larger than those of sampling
 
 
 def measure(name: str, problem: Problem) -> Outcome:
@@ -78,13 +91,18 @@ def measure(name: str, problem: Problem) -> Outcome:
 def permute(name: str, problem: Problem, permutations: int) -> tuple[float, tuple[float, ...]]:
     """The statistic of a method, and its values with the rows of y permuted.
 
-    Models are fitted to one half of the rows and the other half is permuted, so that the test is
-    exact: under independence every order of those rows is as likely as the observed one.
+    Kernels fit nothing. Models are fitted to one half of the rows and the other half is permuted,
+    so that the test is exact: under independence every order of those rows is as likely as the
+    observed one.
     """
     p = problem
     rng = np.random.default_rng([p.seed, 1])
-    halves = fold_rows(p.n, 2, p.block, p.seed + 1)
-    n, statistic = _run(name, p).statistic(halves, rng)
+    if name == KERNELS:
+        rows = some_rows(p.n, PAIRED, p.block, rng)
+        n, statistic = len(rows), kernel_statistic(p.x, p.y, rows)
+    else:
+        halves = fold_rows(p.n, 2, p.block, p.seed + 1)
+        n, statistic = _run(name, p).statistic(halves, rng)
     values = []
     for k in range(permutations):
         values.append(statistic(permute_rows(n, p.block, rng)))
@@ -115,6 +133,8 @@ def _run(name: str, problem: Problem) -> Run:
     method = METHODS[name]
     if issubclass(method, CopulaModel):
         return _CopulaRun(method, problem)
+    if issubclass(method, CanonicalCodes):
+        return _CodesRun(method, problem)
     if issubclass(method, ClassicalEstimator):
         return _ClassicalRun(method, problem)
     return _EstimatorRun(method, problem)
@@ -149,6 +169,9 @@ class _CopulaRun(Run):
             rows,
             error,
             "normal, from cross-fitted influence values",
+            growth=found.growth,
+            paired=found.paired,
+            widened=LEARNT,
             history=[HistoryPoint(f"{name} {model}", *check) for model, check in found.history],
             advice=diagnostics.look_at_copula_model(found, error),
         )
@@ -158,6 +181,43 @@ class _CopulaRun(Run):
     ) -> tuple[int, Statistic]:
         ratios = self.model.log_ratios(self.problem.x, self.problem.y, halves)
         n = min(PAIRED, len(ratios))
+        return n, lambda order: float(ratios[np.arange(n), order].mean())
+
+
+class _CodesRun(Run):
+    """Canonical codes, with what they certify."""
+
+    def __init__(self, method: type[CanonicalCodes], problem: Problem):
+        if problem.given is not None:
+            raise ValueError(
+                f"Expected no given for {method.name} but got some; "
+                'use "copula_model" for conditional mutual information.'
+            )
+        self.problem, self.method = problem, method
+        self.model = method(problem.seed)
+
+    def measure(self) -> Outcome:
+        p, method = self.problem, self.method
+        start = time.perf_counter()
+        found = self.model.measure(p.x, p.y, p.folds, p.report)
+        error = standard_error(found.pointwise, p.block)
+        seconds = time.perf_counter() - start
+        row = MethodResult(method.name, method.side, method.condition, found.nats, error, seconds)
+        return Outcome(
+            [row],
+            error,
+            "normal, from the shares of held-out rows",
+            growth=max(0.0, found.nats - found.half),
+            advice=diagnostics.look_at_codes(row, found.rows),
+        )
+
+    def statistic(
+        self, halves: Sequence[np.ndarray], rng: np.random.Generator
+    ) -> tuple[int, Statistic]:
+        rows = halves[0][:PAIRED]
+        train, check = split_rows(halves, 0)
+        ratios = self.model.fit(self.problem.x, self.problem.y, train, check)(rows)
+        n = len(rows)
         return n, lambda order: float(ratios[np.arange(n), order].mean())
 
 
@@ -175,7 +235,7 @@ class _ClassicalRun(Run):
                 f"Expected no given for {method.name} but got some; "
                 'use "copula_model" for conditional mutual information.'
             )
-        rows = some_rows(p.n, method.most_rows or p.n, p.block, np.random.default_rng(p.seed))
+        rows = some_rows(p.n, method.most_rows or p.n, p.block, p.rng())
         advice = []
         if len(rows) < p.n:
             advice.append(diagnostics.subsampled(method.name, len(rows), p.n))
@@ -186,22 +246,41 @@ class _ClassicalRun(Run):
                     f"Expected {method.handles} columns for {method.name} but {side.name} has "
                     f'{other} ones; use "ksg_mixed" or "copula_model", or declare the kinds.'
                 )
-        shares = method().influence(p.x.values[rows], p.y.values[rows])
+        x, y = self._values()
+        shares = method().influence(x[rows], y[rows])
         error = standard_error(shares, p.block)
+        growth = 0.0
+        if method.local and len(rows) >= 2 * FEWEST_HALVED:
+            halves = np.array_split(rows if p.block > 1 else p.rng().permutation(rows), 2)
+            fewer = [float(method().influence(x[h], y[h]).mean()) for h in halves]
+            growth = max(0.0, float(shares.mean() - np.mean(fewer)))
         seconds = time.perf_counter() - start
         row = MethodResult(
             method.name, method.side, method.condition, float(shares.mean()), error, seconds
         )
         if method.local:
             advice += diagnostics.look_at_neighbours(row, p.x, p.y)
-        return Outcome([row], error, "normal, from influence values", advice=advice)
+        return Outcome(
+            [row],
+            error,
+            "normal, from influence values",
+            advice=advice,
+            growth=growth,
+            widened=LOCAL if method.local else 1.0,
+        )
 
     def statistic(
         self, halves: Sequence[np.ndarray], rng: np.random.Generator
     ) -> tuple[int, Statistic]:
         p, estimate = self.problem, self.method()
         rows = some_rows(p.n, PAIRED, p.block, rng)
-        return len(rows), lambda order: estimate(p.x.values[rows], p.y.values[rows[order]])
+        x, y = self._values()
+        return len(rows), lambda order: estimate(x[rows], y[rows[order]])
+
+    def _values(self) -> tuple[np.ndarray, np.ndarray]:
+        """Both sides; without equal numbers for a method that looks at distances."""
+        x, y = self.problem.x, self.problem.y
+        return (x.smooth, y.smooth) if self.method.local else (x.values, y.values)
 
 
 class _EstimatorRun(Run):
@@ -219,6 +298,7 @@ class _EstimatorRun(Run):
             np.hstack([p.x.values, p.given.values]),
             p.x.kinds + p.given.kinds,
             p.x.labels + p.given.labels,
+            np.hstack([p.x.smooth, p.given.smooth]),
         )
         more, less = self._cross_fit(both), self._cross_fit(p.given)
         a, b = more.rows[0], less.rows[0]
@@ -318,7 +398,8 @@ class _EstimatorRun(Run):
                 f"Expected y of one kind for {method.name} but got both; use a critic such as "
                 'infonce, or "copula_model".'
             )
-        y = torch.as_tensor(p.y.inputs(), dtype=torch.float32, device=p.device)
+        numbers = p.y.inputs(smooth=issubclass(method, ConditionalEstimator))
+        y = torch.as_tensor(numbers, dtype=torch.float32, device=p.device)
         make: Any = method  # conditionals and critics take the same three
         return lambda: make(x.shape[1], y.shape[1], hidden), x, y
 

@@ -17,8 +17,9 @@ COLOURS = {"upper": "#D55E00", "lower": "#0072B2", "neither": "#009E73", "care":
 
 def as_text(found: Measurement) -> str:
     """The number, the bracket, the verdict, a table of the methods, and the warnings."""
-    lines = [f"{name:<9}{text}" for name, text in _summary(found)]
-    lines = [wrapped for line in lines for wrapped in _wrap(line, indent=9)]
+    margin = len(found.formula) + 2
+    lines = [f"{name:<{margin}}{text}" for name, text in _summary(found)]
+    lines = [wrapped for line in lines for wrapped in _wrap(line, indent=margin)]
     lines += ["", *_table(found.rows, found.method), ""]
     for warning in found.warnings:
         lines += _wrap(f"! {printable(warning.code)}: {printable(warning.message)}", indent=2)
@@ -61,7 +62,8 @@ def as_html(found: Measurement) -> str:
     )
     return (
         '<div style="color:inherit;line-height:1.45;max-width:60em">'
-        f'<div style="font-size:1.25em"><strong>I(x; y) = {escape(first)}</strong></div>{said}'
+        f'<div style="font-size:1.25em"><strong>{found.formula} = {escape(first)}</strong></div>'
+        f"{said}"
         '<table style="border-collapse:collapse;margin:.6em 0;background:transparent">'
         f'<thead><tr style="background:transparent">{head}</tr></thead>'
         f"<tbody>{body}</tbody></table>{warned}"
@@ -98,9 +100,8 @@ def verdict(found: Measurement) -> str:
     bound = "an upper bound" if found.side == "upper" else "a lower bound"
     bound = "" if found.side == "neither" else f" as {bound}, not as the value"
     if found.warnings:
-        other = _many(len(found.warnings), "warning concerns", "warnings concern")
-        and_so = f",{bound}" if bound else ""
-        return f"Believe it with care{and_so}: {other} only the bracket."
+        other = "read the warning" if len(found.warnings) == 1 else "read the warnings"
+        return f"Believe it with care{',' if bound else ''}{bound}: {other} below."
     return f"Believe it{bound}: there are no warnings."
 
 
@@ -115,6 +116,13 @@ def bracket(found: Measurement) -> str:
     if found.upper is not None:
         upper = f"{number(found.upper, places)} (tightest upper bound)"
     return f"{lower} ... {upper}"
+
+
+def share(found: Measurement) -> str:
+    """The share of a label's entropy; "" where both sides have numbers."""
+    if found.share is None:
+        return ""
+    return f"{found.share:.1%} of {number(found.config['entropy'], 3)} nats, a label's entropy"
 
 
 def p_value(found: Measurement) -> str:
@@ -143,8 +151,9 @@ def _summary(found: Measurement) -> list[tuple[str, str]]:
         return f"{side}{number(value, places)} {unit}, {level} interval {low} ... {high}"
 
     lines = [
-        ("I(x; y)", line(found.nats, found.interval, "nats")),
+        (found.formula, line(found.nats, found.interval, "nats")),
         ("", line(found.bits, found.interval_bits, "bits")),
+        ("", share(found)),
         ("bracket", bracket(found)),
         ("p-value", p_value(found)),
         ("verdict", verdict(found)),
@@ -161,9 +170,21 @@ def _origin(found: Measurement) -> str:
         if starred
         else f"The value is by {printable(e.method)}, its interval by {how}. "
     ) + (
-        f"{_many(e.n, 'sample')}, x of {_many(e.x_dim, 'column')}, y of "
-        f"{_many(e.y_dim, 'column')}, seed {e.seed}, {e.seconds:.1f} s."
+        f"{_many(e.n, 'sample')}, x of {_columns(e, 'x')}, y of {_columns(e, 'y')}, "
+        f"seed {e.seed}, {e.seconds:.1f} s."
     )
+
+
+def _columns(found: Measurement, side: str) -> str:
+    """How many columns of which kinds a side has."""
+    kinds = found.config.get(f"{side}_kinds", [])
+    text = _many(found.x_dim if side == "x" else found.y_dim, "column")
+    labels = kinds.count("discrete")
+    if not kinds:
+        return text
+    if labels in (0, len(kinds)):
+        return f"{text} of {'labels' if labels else 'numbers'}"
+    return f"{text}, {labels} of labels"
 
 
 def _many(count: int, one: str, more: str | None = None) -> str:

@@ -1,10 +1,13 @@
 """Samples as columns, each of a kind: what `estimate` is given, checked and brought into one form.
 
-A column is "continuous" (numbers that hardly ever repeat) or "discrete" (labels, counts of
-few values). Mutual information does not change when a column is mapped one to one. So labels become
-codes, and a continuous column may be replaced by its normal scores, the quantiles of a standard
-normal at its ranks: they look at one column at a time, hence see no dependence, and may use all
-rows.
+A column is "continuous" (numbers, rounded or not) or "discrete" (labels, counts of few values).
+Mutual information does not change when a column is mapped one to one. So labels become codes, and a
+continuous column may be replaced by its normal scores, the quantiles of a standard normal at its
+ranks: they look at one column at a time, hence see no dependence, and may use all rows.
+
+Nor does it change when equal numbers get noise that is smaller than the distance to the next
+number: rounding would remove it again, and it depends on nothing. Densities and distances need
+numbers that do not repeat, so they look at `Columns.smooth`, which has such noise.
 """
 
 from __future__ import annotations
@@ -20,10 +23,14 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Bool, Float, Int
 
 Kind = Literal["continuous", "discrete"]
 FEW = 50  # whole numbers of so many values at most are labels, if each has about 20 rows
+BITS = ("8", "16", "32", "64")
+# Kinds of columns of pandas whose missing values compare with nothing.
+NULLABLE = {"boolean", "Float32", "Float64", *(f"{u}Int{b}" for u in ("", "U") for b in BITS)}
+WIDE = 10  # columns of whole numbers from which on they are numbers: pixels and counts, not labels
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,8 @@ class Columns:
         values: numbers, or codes 0, 1, ... of labels, one sample per row.
         kinds: of each column.
         labels: name of each column.
+        smooth: the same values, but noise tells those apart that are equal in a continuous column.
+        constant: names of the columns that were left out, since they do not vary.
         normal: whether the continuous columns are normal scores.
     """
 
@@ -42,6 +51,8 @@ class Columns:
     values: Float[np.ndarray, "n d"]
     kinds: tuple[Kind, ...]
     labels: tuple[str, ...]
+    smooth: Float[np.ndarray, "n d"]
+    constant: tuple[str, ...] = ()
     normal: bool = False
 
     def __len__(self) -> int:
@@ -58,6 +69,7 @@ class Columns:
         return replace(
             self,
             values=self.values[:, keep],
+            smooth=self.smooth[:, keep],
             kinds=tuple(self.kinds[j] for j in keep),
             labels=tuple(self.labels[j] for j in keep),
         )
@@ -70,16 +82,40 @@ class Columns:
 
     def scored(self) -> Columns:
         """Continuous columns replaced by their normal scores."""
-        columns = [
-            normal_scores(v) if k == "continuous" else v
-            for v, k in zip(self.values.T, self.kinds, strict=True)
-        ]
-        return replace(self, values=np.stack(columns, 1), normal=True) if columns else self
+        if not self.kinds:
+            return self
+        values, smooth = (
+            np.stack(
+                [
+                    normal_scores(v) if k == "continuous" else v
+                    for v, k in zip(table.T, self.kinds, strict=True)
+                ],
+                1,
+            )
+            for table in (self.values, self.smooth)
+        )
+        return replace(self, values=values, smooth=smooth, normal=True)
 
-    def inputs(self) -> Float[np.ndarray, "n k"]:
-        """Numbers for a network: continuous columns standardised, labels as indicators."""
+    @property
+    def entropy(self) -> float:
+        """Of all columns as one label, in nats; infinite if one of them is continuous.
+
+        Counted frequencies of k labels come out (k - 1) / 2n too low, which is added.
+        """
+        if "continuous" in self.kinds:
+            return math.inf
+        codes, labels = self.codes()
+        p = np.bincount(codes) / len(codes)
+        return float(-(p * np.log(p)).sum()) + (labels - 1) / (2 * len(codes))
+
+    def inputs(self, smooth: bool = False) -> Float[np.ndarray, "n k"]:
+        """Numbers for a network: continuous columns standardised, labels as indicators.
+
+        Args:
+            smooth: without equal numbers in continuous columns, as a density needs them.
+        """
         parts = [np.empty((len(self), 0))]
-        for v, k in zip(self.values.T, self.kinds, strict=True):
+        for v, k in zip((self.smooth if smooth else self.values).T, self.kinds, strict=True):
             if k == "continuous":
                 scale = np.abs(v - v.mean()).max() or 1.0  # before anything is squared
                 v = (v - v.mean()) / scale
@@ -101,7 +137,50 @@ def normal_scores(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     return torch.special.ndtri(torch.from_numpy((ranks - 0.5) / len(values))).numpy()
 
 
-def as_columns(name: str, data: Any, kinds: Sequence[str | None] | str | None = None) -> Columns:
+def break_ties(
+    values: Float[np.ndarray, " n"], rng: np.random.Generator
+) -> Float[np.ndarray, " n"]:
+    """Add noise to the values that occur several times, less than half the way to the next value.
+
+    Example:
+        >>> v = break_ties(np.array([0.5, 2.0, 0.5, 1.0]), np.random.default_rng(0))
+        >>> v[1], v[3], len(set(v)), bool((abs(v[[0, 2]] - 0.5) < 0.25).all())
+        (np.float64(2.0), np.float64(1.0), 4, True)
+    """
+    levels, where, counts = np.unique(values, return_inverse=True, return_counts=True)
+    if len(levels) in (1, len(values)):
+        return values
+    gaps = np.diff(levels)
+    below, above = np.concatenate([gaps[:1], gaps]), np.concatenate([gaps, gaps[-1:]])
+    where = where.reshape(-1)
+    noise = rng.uniform(-0.4999, 0.4999, len(values))
+    step = np.where(noise < 0, below[where], above[where])
+    return np.where(counts[where] > 1, values + noise * step, values)
+
+
+def find_missing(name: str, data: Any) -> Bool[np.ndarray, " n"]:
+    """Rows in which a column has no value: None, NaN, NaT or NA.
+
+    Example:
+        >>> find_missing("x", [[1.0, 2.0], [float("nan"), 1.0]]).tolist()
+        [False, True]
+    """
+    raw, _ = _split(name, data)
+    missing = np.zeros(len(raw[0]) if raw else 0, bool)
+    for column in raw:
+        if column.dtype.kind == "O":
+            missing |= np.array([v is None or v != v for v in column], bool)
+        elif column.dtype.kind in "fmM":
+            missing |= np.isnan(column) if column.dtype.kind == "f" else np.isnat(column)
+    return missing
+
+
+def as_columns(
+    name: str,
+    data: Any,
+    kinds: Sequence[str | None] | str | None = None,
+    rows: Bool[np.ndarray, " n"] | None = None,
+) -> Columns:
     """Bring samples of any form to columns, and recognise the kind of each.
 
     Args:
@@ -110,9 +189,10 @@ def as_columns(name: str, data: Any, kinds: Sequence[str | None] | str | None = 
             dimensions are flattened.
         kinds: "continuous" or "discrete", for all columns or for each; recognised if left out, as
             are those of columns with None.
+        rows: those to keep; all if left out.
 
     Returns:
-        The columns that vary.
+        The columns that vary; none if all are constant.
 
     Raises:
         ValueError: if it is not a table of numbers and labels.
@@ -122,6 +202,8 @@ def as_columns(name: str, data: Any, kinds: Sequence[str | None] | str | None = 
         ('continuous', 'discrete')
     """
     raw, labels = _split(name, data)
+    if rows is not None:
+        raw = [column[rows] for column in raw]
     if not raw or not len(raw[0]):
         raise ValueError(
             f"Expected {name} to have rows and columns but got none; pass one sample per row."
@@ -135,23 +217,29 @@ def as_columns(name: str, data: Any, kinds: Sequence[str | None] | str | None = 
             f"Expected a kind for each of {len(raw)} columns but got {len(given)}; "
             "pass None for those to be recognised."
         )
-    values, found = [], []
-    for label, column, kind in zip(labels, raw, given, strict=True):
-        v, k = _read(f"column {label} of {name}", column, kind)
-        values.append(v)
-        found.append(k)
+    read: list[tuple[np.ndarray, Kind]] = [
+        _read(f"column {label} of {name}", column, kind)
+        for label, column, kind in zip(labels, raw, given, strict=True)
+    ]
+    counted = [
+        j
+        for j, (column, kind) in enumerate(zip(raw, given, strict=True))
+        if kind is None and read[j][1] == "discrete" and column.dtype.kind in "iuf"
+    ]
+    if len(counted) >= WIDE:
+        for j in counted:
+            read[j] = _read(f"column {labels[j]} of {name}", raw[j], "continuous")
+    values, found = zip(*read, strict=True)
     varies = [j for j, v in enumerate(values) if (v != v[0]).any()]
-    if not varies:
-        raise ValueError(
-            f"Expected {name} to vary but got {len(values[0])} equal rows; "
-            "give one sample per row, or leave it out, because a constant shares 0 nats with "
-            "anything."
-        )
+    rng = np.random.default_rng([len(name), *name.encode()])  # other noise for x than for y
+    smooth = [break_ties(values[j], rng) if found[j] == "continuous" else values[j] for j in varies]
     return Columns(
         name,
-        np.stack([values[j] for j in varies], 1),
+        np.stack([values[j] for j in varies], 1) if varies else np.empty((len(raw[0]), 0)),
         tuple(found[j] for j in varies),
         tuple(labels[j] for j in varies),
+        np.stack(smooth, 1) if varies else np.empty((len(raw[0]), 0)),
+        tuple(label for j, label in enumerate(labels) if j not in varies),
     )
 
 
@@ -213,10 +301,14 @@ def _split(name: str, data: Any) -> tuple[list[np.ndarray], list[str]]:
 
 
 def _series(series: Any) -> np.ndarray:
-    values = series.to_numpy()
-    if str(series.dtype).lower().startswith("categor"):
-        return np.array([None if v != v else str(v) for v in values], dtype=object)
-    return values
+    kind = str(series.dtype)
+    if kind.lower().startswith("categor"):
+        return np.array([None if v != v else str(v) for v in series.to_numpy()], dtype=object)
+    if kind in NULLABLE:
+        return series.to_numpy(dtype=np.float64, na_value=np.nan)
+    if kind == "string":
+        return series.to_numpy(dtype=object, na_value=None)
+    return series.to_numpy()
 
 
 def _read(where: str, column: np.ndarray, kind: str | None) -> tuple[np.ndarray, Kind]:
@@ -231,7 +323,8 @@ def _read(where: str, column: np.ndarray, kind: str | None) -> tuple[np.ndarray,
         if missing.any():
             raise ValueError(
                 f"Expected {where} without missing values but got {missing.sum()}, the first in "
-                f"row {missing.argmax()}; drop these rows or fill them."
+                f"row {missing.argmax()}; pass drop_missing=True to leave out these rows, or fill "
+                "them."
             )
         if all(isinstance(v, int | float | np.number) for v in column):
             column = column.astype(np.float64)
@@ -244,17 +337,25 @@ def _read(where: str, column: np.ndarray, kind: str | None) -> tuple[np.ndarray,
                 'convert it to numbers, or say that it is "discrete".'
             )
         return _encode(column), "discrete"
+    if column.dtype.kind in "mM":
+        if np.isnat(column).any():
+            raise ValueError(
+                f"Expected {where} without missing values but got {np.isnat(column).sum()}; "
+                "pass drop_missing=True to leave out these rows, or fill them."
+            )
+        column = column.astype(np.int64)  # a time is a number
     if column.dtype.kind not in "biuf":
         raise ValueError(
             f"Expected numbers or labels in {where} but got {column.dtype}; "
-            "bring dates and complex numbers to real ones first."
+            "bring complex numbers to real ones first."
         )
     numbers = column.astype(np.float64)
     bad = ~np.isfinite(numbers)
     if bad.any():
         raise ValueError(
             f"Expected finite numbers in {where} but got {numbers[bad.argmax()]} in {bad.sum()} of "
-            f"{len(numbers)} rows, the first in row {bad.argmax()}; drop these rows or fill them."
+            f"{len(numbers)} rows, the first in row {bad.argmax()}; fill them, or pass "
+            "drop_missing=True to leave out rows without a value."
         )
     if kind is None:
         whole = (numbers == np.floor(numbers)).all()

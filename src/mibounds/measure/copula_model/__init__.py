@@ -20,6 +20,7 @@ classifier without the regression explains more than both, it is used instead.
 
 gaussian_regressions   the linear part: closed form, residuals
 label_regressions      the linear part for labels
+student_copulas        heavy tails: extremes that come together
 corrections            the networks: mixtures of residuals, classifiers of labels
 cross_fitting          corrections that are evaluated on rows that they have not seen
 models                 CopulaModel: facts, and I(x; y) from the parts

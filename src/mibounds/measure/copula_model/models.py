@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -19,6 +19,9 @@ from mibounds.samples.columns import Columns
 
 if TYPE_CHECKING:
     from jaxtyping import Float
+
+WIDEST = 24  # columns to model beyond which networks learn nothing that a regression does not
+WORTH = 0.005  # nats that networks add from which on it is asked how they grow with the rows
 
 
 @dataclass(frozen=True)
@@ -78,12 +81,35 @@ class CopulaModel:
             folds: rows of each fold.
             progress: called with the share of the work that is done.
         """
+
+        def report(part: float) -> None:
+            if progress is not None:
+                progress(part)
+
+        found = self._measure(x, y, given, folds, 1, lambda part: report(0.6 * part))
+        if found.learnt > WORTH:  # what learns nothing from all rows learns nothing from half
+            half = self._measure(x, y, given, folds, 2, lambda part: report(0.6 + 0.4 * part))
+            found.growth = max(0.0, found.nats - half.nats)
+        report(1.0)
+        return found
+
+    def _measure(
+        self,
+        x: Columns,
+        y: Columns,
+        given: Columns | None,
+        folds: Sequence[np.ndarray],
+        thin: int,
+        progress: Callable[[float], None],
+    ) -> CopulaFit:
+        """The value by models of every row outside of a fold, or of every other one."""
         target, source = choose_target(x, y)
         z = np.empty((len(x), 0)) if given is None else given.inputs()
         s = source.inputs()
         labels, numbers = target.take("discrete"), target.take("continuous")
         found = CopulaFit(0.0, np.zeros(len(x)))
-        work = CrossFitting(folds, self.effort, self.seed, self.device, found, progress)
+        effort = self.effort if numbers.width <= WIDEST else replace(self.effort, members=0)
+        work = CrossFitting(folds, effort, self.seed, self.device, found, progress, thin=thin)
         work.rounds = 2 * (bool(labels.width) + bool(numbers.width))
         if labels.width:
             codes, classes = labels.codes()
@@ -95,20 +121,26 @@ class CopulaModel:
                 else log_frequencies(codes)
             )
             found.pointwise += most - least
+            found.learnt += float(np.mean(most - least))
             train, _ = split_rows(folds, 0)
             found.floor = math.sqrt(s.shape[1] * (classes - 1) / 2) / len(x)
             if not enough_rows(rest.shape[1] * (classes - 1), len(train)):
                 found.weights = s.shape[1] * (classes - 1), len(train)
             z = np.hstack([z, labels.inputs()])
         if numbers.width:
-            t = numbers.values
+            t = numbers.smooth
             found.gaussian, pointwise = gaussian_information(s, t, z)
             found.pointwise += pointwise
             found.floor = math.hypot(found.floor, math.sqrt(s.shape[1] * t.shape[1] / 2) / len(t))
-            found.pointwise += work.gains("q(y | x)", np.hstack([s, z]), t, pair=True)
+            both = source.kinds + (() if given is None else given.kinds)
+            scores = numbers.normal and not labels.width and "discrete" not in both
+            gains = work.gains("q(y | x)", np.hstack([s, z]), t, pair=True, scores=scores)
             if z.shape[1] or t.shape[1] > 1 or not numbers.normal:  # else q(t) is known: normal
-                found.pointwise -= work.gains("q(y)", z, t)
+                gains -= work.gains("q(y)", z, t, scores=scores)
+            found.pointwise += gains
+            found.learnt += abs(float(gains.mean()))
         found.nats = float(found.pointwise.mean())
+        found.paired = min(map(len, work.paired), default=0)
         # The bounds are of some rows only: add what those differ by from the average row.
         for values in (found.lower, found.upper, found.club):
             for k, rows in enumerate(work.paired):
@@ -126,7 +158,9 @@ class CopulaModel:
         target, source = choose_target(x, y)
         s = source.inputs()
         if "continuous" in target.kinds:
-            work.gains("q(y | x)", s, target.inputs(), pair=True)
+            both = source.kinds + target.kinds
+            scores = target.normal and "discrete" not in both
+            work.gains("q(y | x)", s, target.inputs(smooth=True), pair=True, scores=scores)
         else:
             work.log_likelihood("q(labels | rest)", s, *target.codes(), pair=True)
         assert work.scores is not None

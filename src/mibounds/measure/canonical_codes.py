@@ -1,0 +1,274 @@
+"""Codes of few columns that share what two sides of many columns share, and what they certify.
+
+Where x and y have many columns, a density of them is hopeless, but what they share is often simple:
+a label, a factor, a smooth map. Kernel canonical correlations find it in closed form. Each side
+becomes features (random Fourier features and the leading components; labels are indicators), and a
+ridge keeps the directions that few rows cannot support from the lead. The first pairs of directions
+are the codes u and v, with correlations ρ. Two forms of a log-ratio r need nothing else:
+
+    log(1 + Σ ρ u v)                the expansion of p(x, y) / p(x) p(y), cut after so many codes
+    that of Gaussian codes          where they share more than a nat
+
+Ridge, number of codes and form are chosen on rows that the codes were not fitted to, and the value
+is what r certifies on rows that chose nothing either: InfoNCE over all pairs of a fold, a lower
+bound for any r, which ends at the logarithm of the rows of a fold.
+
+References: Bach and Jordan 2002 (kernel canonical correlations); Rahimi and Recht 2007 (random
+features); Lancaster 1958 (the expansion).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import torch
+
+from mibounds.estimators.base import Side
+from mibounds.measure.splits import split_rows
+from mibounds.samples.columns import Columns
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+COMPONENTS = 64  # leading components of a side that features are made of
+FEATURES = 400  # of each side, or a quarter of the rows
+RIDGES = (0.03, 0.3, 3.0)  # added to the covariance of features, in mean variances
+CODES = (1, 2, 4, 8, 16)  # numbers of pairs of codes to choose from
+ITERATIONS = 8  # that find the leading directions
+SHRINKS = (0.5, 0.7, 0.85, 1.0)  # factors of the correlations of Gaussian codes
+MOST = 20_000  # rows that codes are fitted to
+CHOOSING = 400  # rows that choose ridge, number and form
+PAIRS = 2000  # rows of a fold that are all paired
+LEAST = 0.05  # smallest ratio of the expansion, which is negative where it is cut too early
+HIGHEST = 0.995  # correlation of Gaussian codes
+
+
+@dataclass
+class CodesFit:
+    """What canonical codes certify.
+
+    Args:
+        nats: the mean over the folds.
+        pointwise: contribution of each row that was paired.
+        half: the same as ``nats`` for codes that are fitted to half of the rows.
+        rows: rows that were paired in each fold.
+        correlations: between the codes, on rows that they were not fitted to.
+    """
+
+    nats: float
+    pointwise: Float[np.ndarray, " m"]
+    half: float
+    rows: int
+    correlations: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class CanonicalCodes:
+    """Kernel canonical codes of two sides, and the lower bound that they certify.
+
+    Attributes:
+        name: in the registry `METHODS`.
+        side: on which side of the truth it lies.
+        condition: under which condition.
+        cost: how the work grows with the N samples.
+        reference: where it is described.
+        has_conditional: whether it has a q(y|x).
+
+    Args:
+        seed: of the random features.
+
+    Example:
+        >>> from mibounds.samples.columns import as_columns
+        >>> x = np.random.default_rng(0).normal(size=(1000, 30))
+        >>> y = np.abs(x[:, :1]) + 0.3 * np.random.default_rng(1).normal(size=(1000, 1))
+        >>> sides = as_columns("x", x[:, :3]).scored(), as_columns("y", y).scored()
+        >>> fit = CanonicalCodes().measure(*sides, np.array_split(np.arange(1000), 2))
+        >>> bool(0.4 < fit.nats < 1)
+        True
+    """
+
+    name: ClassVar[str] = "codes"
+    side: ClassVar[Side] = "lower"
+    condition: ClassVar[str] = "over many repetitions, for any codes"
+    cost: ClassVar[str] = "N"
+    reference: ClassVar[str] = "mibounds.measure.canonical_codes; Bach and Jordan 2002"
+    has_conditional: ClassVar[bool] = False
+
+    seed: int = 0
+
+    def measure(
+        self,
+        x: Columns,
+        y: Columns,
+        folds: Sequence[np.ndarray],
+        progress: Callable[[float], None] | None = None,
+    ) -> CodesFit:
+        """Measure I(x; y) from below, in nats.
+
+        Args:
+            x: one side.
+            y: the other side.
+            folds: rows of each fold.
+            progress: called with the share of the work that is done.
+        """
+        shares, halves, rho = [], [], []
+        for k in range(len(folds)):
+            train, check = split_rows(folds, k)
+            some = folds[k][:PAIRS]
+            for share, into in ((1, shares), (2, halves)):
+                fitted = self.fit(x, y, train[::share], check[:: share if share > 1 else 1])
+                into.append(row_shares(fitted(some)))
+                if share == 1:
+                    rho = fitted.correlations.tolist()
+            if progress is not None:
+                progress((k + 1) / len(folds))
+        value, half = (float(np.mean([v.mean() for v in each])) for each in (shares, halves))
+        rows = min(min(map(len, folds)), PAIRS)
+        return CodesFit(value, np.concatenate(shares), half, rows, rho)
+
+    def fit(
+        self, x: Columns, y: Columns, train: Int[np.ndarray, " m"], check: Int[np.ndarray, " l"]
+    ) -> Codes:
+        """Codes of some rows, chosen by others.
+
+        Args:
+            x: one side.
+            y: the other side.
+            train: rows that they are fitted to.
+            check: rows that choose among them.
+        """
+        rng = np.random.default_rng([self.seed, 2])
+        train = train[:: math.ceil(len(train) / MOST)]
+        a, b = (_features(side, train, rng) for side in (x, y))
+        best: Codes | None = None
+        for left, right in _directions(a[train], b[train]):
+            for codes in _candidates(a, b, left, right, check):
+                if best is None or codes.quality > best.quality:
+                    best = codes
+        assert best is not None
+        return best
+
+
+@dataclass
+class Codes:
+    """Standardised codes of all rows, and their log-ratio.
+
+    Args:
+        u: of x.
+        v: of y.
+        correlations: of each pair.
+        gaussian: the form of the log-ratio.
+        quality: what they certify on the rows that choose.
+    """
+
+    u: Float[np.ndarray, "n k"]
+    v: Float[np.ndarray, "n k"]
+    correlations: Float[np.ndarray, " k"]
+    gaussian: bool
+    quality: float = -math.inf
+
+    def __call__(self, rows: Int[np.ndarray, " m"]) -> Float[np.ndarray, "m m"]:
+        """The log-ratio of each x with each y of some rows."""
+        return self.between(rows, rows)
+
+    def between(
+        self, rows: Int[np.ndarray, " l"], others: Int[np.ndarray, " m"]
+    ) -> Float[np.ndarray, "l m"]:
+        """The log-ratio of each x of some rows with each y of others."""
+        u, v, rho = self.u[rows], self.v[others], self.correlations
+        if not self.gaussian:
+            return np.log(np.maximum(1 + (u * rho) @ v.T, LEAST))
+        rest = 1 - rho**2
+        cross = (u * (rho / rest)) @ v.T
+        own, other = ((0.5 * rho**2 / rest * w**2).sum(1) for w in (u, v))
+        return cross - own[:, None] - other[None] - 0.5 * float(np.log(rest).sum())
+
+
+def row_shares(scores: Float[np.ndarray, "m m"]) -> Float[np.ndarray, " m"]:
+    """What each row contributes to InfoNCE.
+
+    Example:
+        >>> row_shares(np.zeros((3, 3))).tolist()
+        [0.0, 0.0, 0.0]
+    """
+    s = torch.from_numpy(scores)
+    return (s.diagonal() - s.logsumexp(1) + math.log(len(s))).numpy()
+
+
+def _features(side: Columns, train: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Columns to correlate: labels as indicators, numbers as components and waves of them."""
+    parts = []
+    labels, numbers = side.take("discrete"), side.take("continuous")
+    if labels.width:
+        shown = labels.inputs()
+        parts.append(shown - shown[train].mean(0))
+    if numbers.width:
+        values = numbers.values if numbers.normal else numbers.inputs()
+        values = values - values[train].mean(0)
+        values = values / (math.sqrt(float(values[train].var(0).mean())) or 1.0)
+        if values.shape[1] > COMPONENTS:
+            _, axes = np.linalg.eigh(values[train].T @ values[train])
+            values = values @ axes[:, : -COMPONENTS - 1 : -1]
+        one, two = rng.integers(len(train), size=(2, 1000))
+        apart = ((values[train[one]] - values[train[two]]) ** 2).sum(1)
+        width = math.sqrt(float(np.median(apart))) or 1.0
+        count = min(FEATURES, len(train) // 4) // 2
+        angles = values @ (rng.normal(size=(values.shape[1], count)) / width)
+        parts += [np.cos(angles), np.sin(angles), values / math.sqrt(values.shape[1])]
+    features = np.hstack(parts)
+    return features - features[train].mean(0)
+
+
+def _directions(
+    a: Float[np.ndarray, "m p"], b: Float[np.ndarray, "m q"]
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The leading canonical directions of two tables of features, for each ridge."""
+    cross = a.T @ b / len(a)
+    spectra = [np.linalg.eigh(v.T @ v / len(v)) for v in (a, b)]
+    for ridge in RIDGES:
+        roots = [
+            axes / np.sqrt(np.maximum(sizes, 0) + ridge * sizes.mean() + 1e-12)
+            for sizes, axes in spectra
+        ]
+        left, right = _leading(roots[0].T @ cross @ roots[1], CODES[-1])
+        yield roots[0] @ left, roots[1] @ right
+
+
+def _leading(matrix: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The leading singular vectors of both sides, by subspace iteration."""
+    rng = np.random.default_rng(0)
+    right = rng.normal(size=(matrix.shape[1], min(2 * count, *matrix.shape)))
+    for _ in range(ITERATIONS):
+        left = np.linalg.qr(matrix @ right)[0]
+        right = np.linalg.qr(matrix.T @ left)[0]
+    turn, _, back = np.linalg.svd(matrix @ right, full_matrices=False)
+    return turn[:, :count], right @ back[:count].T
+
+
+def _candidates(
+    a: np.ndarray, b: np.ndarray, left: np.ndarray, right: np.ndarray, check: np.ndarray
+) -> Iterator[Codes]:
+    """Both forms with several numbers of codes; their quality is that of one half of the rows.
+
+    The correlations are those of the other half, of which chance is taken off.
+    """
+    u, v = a @ left, b @ right
+    rows, rest = check[::2][:CHOOSING], check[1::2]
+    for codes in (u, v):
+        codes -= codes[rest].mean(0)
+        codes /= codes[rest].std(0) + 1e-12
+        np.clip(codes, -8, 8, out=codes)
+    rho = np.clip((u[rest] * v[rest]).mean(0), 0, HIGHEST)
+    rho = np.where(rho**2 * len(rest) > 2, rho, 0.0)
+    for count in CODES:
+        if count > u.shape[1]:
+            break
+        kept = u[:, :count], v[:, :count], rho[:count]
+        for gaussian, shrink in ((False, 1.0), *((True, s) for s in SHRINKS)):
+            codes = Codes(*kept[:2], shrink * kept[2], gaussian)
+            codes.quality = float(row_shares(codes(rows)).mean())
+            yield codes
