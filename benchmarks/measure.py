@@ -1,12 +1,12 @@
 """How near `estimate` comes to known truths, and how often its interval covers them.
 
     python benchmarks/measure.py tasks       every task of TASKS by every method, 10000 samples
-    python benchmarks/measure.py coverage    d = 20, MI 2 ... 10, Gaussian and cubic, 20 seeds each
     python benchmarks/measure.py labels      labels and many columns, 10 seeds each
     python benchmarks/measure.py large       the command line, on a million rows of ten columns
 
 Estimators with a network are cross-fitted in 2 folds there, for time, the default in 5; of the
-critics only `dv` gets the default budget, the others the fast one. Each finished cell is a line of
+critics only `dv` gets the default budget, the others the fast one. How often intervals cover the
+truth is asked by trust.py. Each finished cell is a line of
 results/measure/NAME.jsonl at once; a second start skips those. The summary beside it (NAME.json,
 NAME.md) is made of these lines. Of `large` there is only the summary: time, and peak resident
 memory (VmHWM, with torch itself in it), of a process with one thread that reads a Parquet file.
@@ -34,8 +34,6 @@ from rich.progress import Progress
 
 N = 10_000
 LARGE = 1_000_000
-LEVELS = (2, 4, 6, 8, 10)
-FAMILIES = ("gaussian", "cubic", "cubic-w")
 HASTY = ("mine", "nwj", "infonce", "tuba", "js", "smile", "flo")  # a minute a cell and more, else
 
 
@@ -138,20 +136,11 @@ def cells(name: str, quick: bool) -> list[tuple[str, str, int]]:
     """Task, method and seed of each cell."""
     import mibounds as mb
 
-    if name == "coverage":
-        levels = LEVELS[:1] if quick else LEVELS
-        tasks = [f"{family}-{level}" for level in levels for family in FAMILIES]
-        # Other samples in every cell, or the pooled runs would all lie right or wrong together.
-        return [
-            (task, "default", 100 * k + s)
-            for s in range(2 if quick else 20)
-            for k, task in enumerate(tasks)
-        ]
     if name == "labels":
         tasks = list(LABELS)[:2] if quick else list(LABELS)
         return [(task, "default", s) for s in range(2 if quick else 10) for task in tasks]
     tasks = ["gaussian-dense", "table"] if quick else list(mb.TASKS)
-    methods = ["copula_model", *mb.CLASSICAL, *mb.ESTIMATORS]
+    methods = ["copula_model", "codes", *mb.CLASSICAL, *mb.ESTIMATORS]
     if quick:
         methods = ["copula_model", "club", "gaussian_copula"]
     return [(t, m, 0) for m in ["default", *methods] for t in tasks]
@@ -278,43 +267,6 @@ def summarise_tasks(rows: list[dict]) -> tuple[dict, str]:
     return {"methods": summary, "acceptance": acceptance}, "\n".join(lines)
 
 
-def summarise_coverage(rows: list[dict]) -> tuple[dict, str]:
-    """Error and coverage of each cell, and of all runs pooled."""
-    summary = []
-    for some in _by_task(rows):
-        worst = max(abs(r["nats"] / r["truth"] - 1) for r in some)
-        summary.append(_describe(some) | {"largest_error": worst})
-    plain = [r for r in rows if not r["task"].startswith("cubic-w")]
-    worst = max(s["largest_error"] for s in summary)
-    acceptance = [
-        {
-            "what": "largest relative error of any run",
-            "goal": "<= 0.05",
-            "measured": worst,
-            "holds": worst <= 0.05,
-        },
-        _cover("Gaussian and cubic", plain),
-        _cover("with W too", rows),
-        {
-            "what": "largest mean seconds of a cell",
-            "goal": "< 120",
-            "measured": max(s["seconds"] for s in summary),
-            "holds": max(s["seconds"] for s in summary) < 120,
-        },
-    ]
-    lines = [
-        "| task | truth | mean | sd | largest error | covered | seeds | seconds |",
-        "|---" * 8 + "|",
-    ]
-    for s in summary:
-        sd = math.nan if s["sd"] is None else s["sd"]
-        lines.append(
-            f"| {s['task']} | {s['truth']:.0f} | {s['mean']:.3f} | {sd:.3f} | "
-            f"{s['largest_error']:.1%} | {s['covered']:.0%} | {s['seeds']} | {s['seconds']:.0f} |"
-        )
-    return {"cells": summary, "acceptance": acceptance}, "\n".join(lines)
-
-
 def summarise_labels(rows: list[dict]) -> tuple[dict, str]:
     """Error and coverage of each cell, and whether it is warned of too few rows."""
     summary = []
@@ -397,7 +349,6 @@ def measure_cells(args: argparse.Namespace, n: int, budget: str) -> dict:
     write(path, "".join(json.dumps(r) + "\n" for r in rows))
     kinds = {
         "tasks": summarise_tasks,
-        "coverage": summarise_coverage,
         "labels": summarise_labels,
     }
     summary, table = kinds[args.name](rows)
@@ -408,7 +359,7 @@ def measure_cells(args: argparse.Namespace, n: int, budget: str) -> dict:
 def main() -> None:
     """Run it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("name", choices=("tasks", "coverage", "labels", "large"))
+    parser.add_argument("name", choices=("tasks", "labels", "large"))
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--out", type=Path, default=Path("results/measure"))
     parser.add_argument("--quick", action="store_true", help="few cells, few samples")

@@ -108,7 +108,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a run of seconds, for a first look")
     args = parser.parse_args()
     if args.quick:
-        args.steps = 200
+        args.steps = 800
     torch.set_num_threads(1)  # batches are small: a second thread only waits
     held_out = 600 if args.quick else 4000
     rows = [measure(args.steps, weight, args.seed, held_out) for weight in args.weights]

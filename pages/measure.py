@@ -49,9 +49,9 @@ def by_columns() -> str:
     )
 
 
-def coverage() -> str:
-    """How often the interval covers the truth."""
-    return section("measure/coverage.md")
+def trust(name: str) -> str:
+    """Values, intervals and verdicts where the truth is known."""
+    return section(f"measure/trust_{name}.md")
 
 
 def labels() -> str:

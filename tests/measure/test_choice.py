@@ -26,9 +26,17 @@ def test_the_first_counts_unless_more_is_certified():
     head, (advice,) = choose([first, codes])
     assert head.rows[0].method == "codes"
     assert advice.code == "copula_model-contradicted"
-    assert "more than 0.380" in advice.message
+    assert "codes certifies 0.380" in advice.message
     noisy = outcome("codes", 0.40, error=0.06, side="lower")
     assert choose([first, noisy])[0] is first
+
+
+def test_with_many_columns_only_the_certificate_counts():
+    first = outcome("copula_model", 26.0, lower=0.0, wide=True)
+    codes = outcome("codes", 0.33, side="lower")
+    assert choose([first, codes])[0].rows[0].method == "codes"
+    surer = outcome("copula_model", 3.0, lower=2.5, wide=True)
+    assert choose([surer, codes]) == (surer, [])
 
 
 def test_a_method_can_contradict_itself():

@@ -3,12 +3,14 @@
 import copy
 import importlib.util
 import json
+import math
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import mibounds as mb
@@ -221,7 +223,7 @@ def test_rivals_say_what_is_missing(run_script):
     assert "torch-mist is not installed" in shown.stderr
 
 
-@pytest.mark.parametrize("name", ["tasks", "coverage", "labels"])
+@pytest.mark.parametrize("name", ["tasks", "labels"])
 def test_measure_keeps_the_rows_that_are_there_and_adds_the_others(name, run, load, tmp_path):
     cells = load("measure").cells(name, quick=True)
     kept = [
@@ -240,6 +242,38 @@ def test_measure_keeps_the_rows_that_are_there_and_adds_the_others(name, run, lo
     assert summary["command"] == f"python benchmarks/measure.py {name}"
     assert all(set(a) == {"what", "goal", "measured", "holds"} for a in summary["acceptance"])
     assert not list(tmp_path.glob("*.part"))
+
+
+def test_trust_keeps_the_rows_that_are_there_and_adds_the_others(run, load, tmp_path):
+    wanted = load("trust").cells("others", quick=True)
+    kept = {
+        "task": wanted[0][0], "n": 100, "seed": wanted[0][2], "truth": 1.0, "nats": 1.25,
+        "interval": [0.5, 1.5], "lower": 0.2, "verdict": "believe", "method": "ksg",
+        "warnings": [], "seconds": 1234.5,
+    }  # fmt: skip
+    path = tmp_path / "trust_others.jsonl"
+    path.write_text(json.dumps(kept) + '\n{"task": "torn')
+    run("benchmarks/trust.py", "others", "--quick", "--jobs", "1", "--out", tmp_path)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert rows[0] == kept
+    assert [(row["task"], row["n"], row["seed"]) for row in rows] == wanted
+    assert all(row["nats"] >= 0 for row in rows)
+    summary = json.loads((tmp_path / "trust_others.json").read_text())
+    assert summary["all"]["cells"] == len(wanted)
+    assert "| 100 | 3 |" in (tmp_path / "trust_others.md").read_text()
+
+
+def test_a_channel_lets_through_what_it_should(load):
+    trust = load("trust")
+    for labels, nats in ((2, 0.36), (10, 1.2), (5, 0.0)):
+        right = trust._keep_probability(labels, nats)
+        wrong = (1 - right) / (labels - 1)
+        parts = [right] + (labels - 1) * [wrong]
+        assert math.log(labels) + sum(p * math.log(p) for p in parts if p) == pytest.approx(nats)
+    factor = trust.Factor(50, 0.3)
+    x, y = factor.sample(200_000, seed=0)
+    rho = np.corrcoef(x.mean(1), y.mean(1))[0, 1]
+    assert factor.mutual_information == pytest.approx(-0.5 * math.log(1 - rho**2), rel=0.02)
 
 
 def test_a_large_file_is_measured(run, tmp_path):

@@ -215,5 +215,8 @@ def test_constant_columns_are_left_out_by_name():
 
 def test_the_entropy_of_labels():
     fair = as_columns("y", np.arange(1000) % 4)
-    assert fair.entropy == pytest.approx(np.log(4) + 3 / 2000)
-    assert as_columns("x", rng.normal(size=20)).entropy == float("inf")
+    assert fair.entropy == pytest.approx((np.log(4) + 3 / 2000, 0), abs=1e-9)
+    value, error = as_columns("y", np.arange(1000) % 5 == 0).entropy
+    spread = np.std(np.log([0.2] * 200 + [0.8] * 800))
+    assert (value, error) == pytest.approx((0.5004 + 0.0005, spread / 1000**0.5), abs=1e-4)
+    assert as_columns("x", rng.normal(size=20)).entropy == (float("inf"), 0.0)

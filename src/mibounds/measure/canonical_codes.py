@@ -211,8 +211,7 @@ def _features(side: Columns, train: np.ndarray, rng: np.random.Generator) -> np.
         values = values - values[train].mean(0)
         values = values / (math.sqrt(float(values[train].var(0).mean())) or 1.0)
         if values.shape[1] > COMPONENTS:
-            _, axes = np.linalg.eigh(values[train].T @ values[train])
-            values = values @ axes[:, : -COMPONENTS - 1 : -1]
+            values = values @ _leading(values[train], COMPONENTS)[1]
         one, two = rng.integers(len(train), size=(2, 1000))
         apart = ((values[train[one]] - values[train[two]]) ** 2).sum(1)
         width = math.sqrt(float(np.median(apart))) or 1.0

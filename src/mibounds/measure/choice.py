@@ -2,6 +2,7 @@
 
 The first outcome counts, unless a lower bound that held-out rows certify contradicts it: then the
 method that certifies most takes its place. A larger value is no reason; a larger certificate is.
+With many columns only the certificate counts: a model of them is wrong, and its value chance.
 
 Mutual information is not negative, and with a label it is at most the entropy of the label. What a
 method says outside of that is moved to the nearer end.
@@ -61,12 +62,14 @@ def choose(outcomes: Sequence[Outcome]) -> tuple[Outcome, list[Advice]]:
     best = max(finite, key=_certified)
     certified = _certified(best)
     own, row = first.rows[0], _lower(best)
-    if row is None or certified <= own.nats + SLACK:
+    by_certificate = first.wide and certified > _certified(first)
+    if row is None or (certified <= own.nats + SLACK and not by_certificate):
         return first, []
     advice = Advice(
         f"{own.method}-contradicted",
-        f"{own.method} says {own.nats:.3f}, but {row.method} certifies more than {certified:.3f} "
-        "on rows that it has not seen: there is a dependence that the former does not model.",
+        f"{own.method} says {own.nats:.3f} and certifies {max(0.0, _certified(first)):.3f}, but "
+        f"{row.method} certifies {certified:.3f} on rows that it has not seen: there is a "
+        "dependence that the former does not model.",
         "Read the value as a lower bound; with more rows it comes nearer to the truth.",
     )
     rest = [r for r in best.rows if r is not row]

@@ -27,6 +27,7 @@ LOUD = 0.05  # share of the variance that is noise, however few the rows are
 RISING = 0.05  # share of a value by which it may rise with the second half of the rows
 MOST_SHOWN = 100  # characters of a list of names
 SLACK = 0.01  # nats, a difference too small to mention
+ENOUGH = 10  # rows per column from which a line is not one by chance
 FEW = 2  # columns in which the nearest neighbour is near
 FAR = 10  # columns of x and y above which neighbours are never believed
 FEW_PAIRS = 50  # pairs below which a mean of exponentials is not believed
@@ -367,7 +368,7 @@ def _noise(a: Columns, b: Columns) -> float:
         return 1.0
     s, t = a.inputs(), b.inputs()
     slope = np.linalg.lstsq(s, t, rcond=None)[0]
-    enough = len(s) > 2 * s.shape[1]
+    enough = len(s) > ENOUGH * s.shape[1]
     least = float((t - s @ slope).var(0).min()) if enough else 1.0
     if a.width <= FEW:
         some = slice(0, 200)

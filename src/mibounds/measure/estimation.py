@@ -214,13 +214,13 @@ def estimate(
     null: tuple[float, ...] = ()
     p_value = None
     chosen = methods == "default"  # then a method that cannot be used leaves its place to the next
-    entropy = min(x.entropy, y.entropy)
+    entropy = min(x.entropy, y.entropy)  # with its error
     with torch.random.fork_rng(devices=[]):  # keeps the caller's random state
         for word in names:
             report(0.0)
             torch.manual_seed(seed)
             try:
-                outcomes.append(keep_possible(runs.measure(word, problem), entropy))
+                outcomes.append(keep_possible(runs.measure(word, problem), entropy[0]))
             except (ValueError, np.linalg.LinAlgError) as error:
                 if not chosen or (word == names[-1] and not outcomes):
                     raise
@@ -268,7 +268,7 @@ def estimate(
             "normal_scores": normal_scores,
             "block": block,
             "permutations": permutations,
-            "entropy": entropy if math.isfinite(entropy) else None,
+            "entropy": entropy[0] if math.isfinite(entropy[0]) else None,
             "growth": head.growth,
             "dropped": dropped,
             "given": 0 if z is None else z.width,
@@ -358,21 +358,23 @@ def _nothing_shared(
     )  # fmt: skip
 
 
-def _interval(head: Outcome, level: float, entropy: float) -> tuple[float, float]:
+def _interval(head: Outcome, level: float, entropy: tuple[float, float]) -> tuple[float, float]:
     """Where the truth is: by the error of sampling, and by how the value grows with the rows.
 
-    A lower bound says nothing of how far above it the truth is, except by how it grows.
+    A lower bound says nothing of how far above it the truth is, except by how it grows. Neighbours
+    need a number of rows that is exponential in the value (Gao, Ver Steeg and Galstyan 2015).
     """
     if head.error is None:
         return math.nan, math.nan
     quantile = torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64)).item()
     nats, growth = head.rows[0].nats, GROWING * head.growth
-    sampling = head.widened * head.error
+    sampling = math.hypot(head.widened * head.error, head.coarse)
     down = quantile * sampling
     up = quantile * math.hypot(sampling, growth)
     if head.rows[0].side == "neither":
         down = up
-    return max(nats - down, 0.0), min(nats + up, entropy)
+    highest = entropy[0] + quantile * entropy[1]  # counted in the same rows as the value
+    return max(nats - down, 0.0), min(nats + up, highest)
 
 
 def _bracket(

@@ -19,6 +19,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from mibounds.measure.canonical_codes import CanonicalCodes
 from mibounds.measure.methods import METHODS
 
 __all__ = ["Advice", "HistoryPoint", "Measurement", "MethodResult"]
@@ -29,7 +30,7 @@ HARMLESS = "constant-columns"
 # Ends of codes of what the interval accounts for, or what only says how to read the value.
 ACCOUNTED = (
     "-subsampled", "-growing", "-uncertified", "-linear", "codes-ceiling", "-not-used",
-    "constant-columns",
+    "constant-columns", "upper-under-lower",
 )  # fmt: skip
 
 
@@ -193,6 +194,8 @@ class Measurement:
 
     def concerns(self, warning: Advice) -> bool:
         """Whether a warning is about the number itself, not only about another method."""
+        if warning.code == "few-samples" and self.method == CanonicalCodes.name:
+            return False  # a certificate holds for any number of rows and columns
         methods = {row.method for row in self.rows} | {self.method}
         about = [m for m in methods if warning.code.startswith(f"{m}-")]
         if warning.code.startswith("q-"):

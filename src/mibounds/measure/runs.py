@@ -37,7 +37,7 @@ from mibounds.measure.splits import (
 from mibounds.samples.columns import Columns
 
 # By how much errors on `TASKS` are larger than those of sampling: `benchmarks/measure.py believed`.
-LEARNT, LOCAL = 1.3, 1.6
+LEARNT, LOCAL, COARSE = 1.3, 1.6, 0.25
 PAIRED = 2048  # rows at most that are paired with each other
 KERNELS = "kernels"  # the statistic where no method is named
 FEWEST_HALVED = 20  # rows of which there is a value by neighbours
@@ -81,6 +81,8 @@ class Outcome:
     growth: float = 0.0  # how much the value rose from half of the rows to all
     paired: int = 0  # rows of a fold that were paired for its lower bound
     widened: float = 1.0  # by how much errors are larger than those of sampling
+    coarse: float = 0.0  # nats that neighbours may miss where they are far apart
+    wide: bool = False  # whether there are too many columns for anything but a certificate
 
 
 def measure(name: str, problem: Problem) -> Outcome:
@@ -172,6 +174,7 @@ class _CopulaRun(Run):
             growth=found.growth,
             paired=found.paired,
             widened=LEARNT,
+            wide=found.wide,
             history=[HistoryPoint(f"{name} {model}", *check) for model, check in found.history],
             advice=diagnostics.look_at_copula_model(found, error),
         )
@@ -267,6 +270,7 @@ class _ClassicalRun(Run):
             advice=advice,
             growth=growth,
             widened=LOCAL if method.local else 1.0,
+            coarse=COARSE * math.exp(row.nats) / math.sqrt(len(rows)) if method.local else 0.0,
         )
 
     def statistic(

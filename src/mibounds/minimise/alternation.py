@@ -300,10 +300,15 @@ class Alternation:
     def _directions(
         self, x: Tensor, y: Tensor, group: dist.ProcessGroup | None, spread: float | None
     ) -> Iterator[tuple[Estimator, tuple[Tensor, Tensor]]]:
-        """Each estimator with its two arguments, as q is to see them."""
+        """Each estimator with its two arguments, as q is to see them.
+
+        Of two moving sides only the first is whitened: whitened too, the second would get a small
+        gradient where its columns are large, and what is shared would stay.
+        """
         sides = tuple(zip((x, y), self.moving, strict=True))
         for e, (own, other) in zip(self.estimators, (sides, sides[::-1]), strict=False):
             assert isinstance(e, Estimator)
+            other = other[0], other[1] and not own[1]
             yield e, (self._show(e, *own, group, spread), self._show(e, *other, group, None))
 
     def _show(

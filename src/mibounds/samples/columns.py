@@ -97,16 +97,18 @@ class Columns:
         return replace(self, values=values, smooth=smooth, normal=True)
 
     @property
-    def entropy(self) -> float:
-        """Of all columns as one label, in nats; infinite if one of them is continuous.
+    def entropy(self) -> tuple[float, float]:
+        """Of all columns as one label, in nats, and its standard error; infinite with numbers.
 
         Counted frequencies of k labels come out (k - 1) / 2n too low, which is added.
         """
         if "continuous" in self.kinds:
-            return math.inf
+            return math.inf, 0.0
         codes, labels = self.codes()
         p = np.bincount(codes) / len(codes)
-        return float(-(p * np.log(p)).sum()) + (labels - 1) / (2 * len(codes))
+        shares = -np.log(p)[codes]
+        error = float(shares.std()) / math.sqrt(len(codes))
+        return float(shares.mean()) + (labels - 1) / (2 * len(codes)), error
 
     def inputs(self, smooth: bool = False) -> Float[np.ndarray, "n k"]:
         """Numbers for a network: continuous columns standardised, labels as indicators.

@@ -77,6 +77,7 @@ class CopulaFit:
         learnt: what the networks add to the linear part.
         growth: how much the value rose when the networks saw all rows instead of half of them.
         linear: whether there were too few rows, or too many columns, for networks.
+        wide: whether it was too many columns.
         paired: the fewest rows of a fold that were paired for the bounds.
         narrow: share of the rows whose noise is at the lower limit of a mixture's scales.
         weights: weights of a linear classifier of the labels, and the rows it is fitted to; no
@@ -94,6 +95,7 @@ class CopulaFit:
     learnt: float = 0.0
     growth: float = 0.0
     linear: bool = False
+    wide: bool = False
     paired: int = 0
     narrow: float = 0.0
     weights: tuple[int, int] = (0, 1)

@@ -108,7 +108,8 @@ class CopulaModel:
         s = source.inputs()
         labels, numbers = target.take("discrete"), target.take("continuous")
         found = CopulaFit(0.0, np.zeros(len(x)))
-        effort = self.effort if numbers.width <= WIDEST else replace(self.effort, members=0)
+        found.wide = numbers.width > WIDEST
+        effort = replace(self.effort, members=0) if found.wide else self.effort
         work = CrossFitting(folds, effort, self.seed, self.device, found, progress, thin=thin)
         work.rounds = 2 * (bool(labels.width) + bool(numbers.width))
         if labels.width:
