@@ -35,6 +35,9 @@ def test_with_many_columns_only_the_certificate_counts():
     first = outcome("copula_model", 26.0, lower=0.0, wide=True)
     codes = outcome("codes", 0.33, side="lower")
     assert choose([first, codes])[0].rows[0].method == "codes"
+    nothing = outcome("codes", 0.0, side="lower")
+    head, advice = choose([outcome("copula_model", 0.2, lower=-3.0, wide=True), nothing])
+    assert (head.rows[0].method, advice) == ("codes", [])
     surer = outcome("copula_model", 3.0, lower=2.5, wide=True)
     assert choose([surer, codes]) == (surer, [])
 
