@@ -591,15 +591,19 @@ def test_advice_upper_under_lower():
 
 
 def test_advice_subsampled(monkeypatch):
-    monkeypatch.setattr(mb.KSG, "most_rows", 200)
+    monkeypatch.setattr(mb.KSG, "most_rows_of_few", 200)
     x, y = gaussian(500, 0, 1, 1)
+    assert "ksg-subsampled" in codes_of(estimate(x, y, methods="ksg"))
+    x, y = gaussian(500, 0, 3, 2)
+    assert "ksg-subsampled" not in codes_of(estimate(x, y, methods="ksg"))
+    monkeypatch.setattr(mb.KSG, "most_rows", 200)
     assert "ksg-subsampled" in codes_of(estimate(x, y, methods="ksg"))
 
 
 @pytest.mark.parametrize("block", [1, 10])
 def test_some_rows_of_a_time_series_are_neighbours(block, monkeypatch):
     """Rows drawn from all over a series would be treated as dependent, which they are not."""
-    monkeypatch.setattr(mb.KSG, "most_rows", 200)
+    monkeypatch.setattr(mb.KSG, "most_rows_of_few", 200)
     monkeypatch.setattr(runs, "PAIRED", 100)
     seen = []
     influence = mb.KSG.influence

@@ -25,7 +25,7 @@ from mibounds.measure.canonical_codes import CanonicalCodes
 from mibounds.measure.classical import ClassicalEstimator
 from mibounds.measure.copula_model import CopulaModel, Effort
 from mibounds.measure.independence import kernel_statistic
-from mibounds.measure.methods import METHODS
+from mibounds.measure.methods import FEW_COLUMNS, METHODS
 from mibounds.measure.results import Advice, HistoryPoint, MethodResult
 from mibounds.measure.splits import (
     fold_rows,
@@ -238,7 +238,9 @@ class _ClassicalRun(Run):
                 f"Expected no given for {method.name} but got some; "
                 'use "copula_model" for conditional mutual information.'
             )
-        rows = some_rows(p.n, method.most_rows or p.n, p.block, p.rng())
+        few = p.x.width + p.y.width <= FEW_COLUMNS
+        most = (method.most_rows_of_few if few else None) or method.most_rows or p.n
+        rows = some_rows(p.n, most, p.block, p.rng())
         advice = []
         if len(rows) < p.n:
             advice.append(diagnostics.subsampled(method.name, len(rows), p.n))

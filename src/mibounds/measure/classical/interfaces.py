@@ -40,6 +40,7 @@ class ClassicalEstimator(ABC):
         has_conditional: whether it is computed from a model q(y|x); never.
         local: whether it looks at the neighbourhood of each sample, so that it needs few columns.
         most_rows: `estimate` gives it at most this many rows, for time; None for all of them.
+        most_rows_of_few: the same where x and y have three columns at most.
     """
 
     name: ClassVar[str]
@@ -51,6 +52,7 @@ class ClassicalEstimator(ABC):
     has_conditional: ClassVar[bool] = False
     local: ClassVar[bool] = False
     most_rows: ClassVar[int | None] = None
+    most_rows_of_few: ClassVar[int | None] = None
 
     def __call__(self, x: Samples, y: Samples) -> float:
         """Estimate I(x; y).

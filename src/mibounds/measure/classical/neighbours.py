@@ -73,6 +73,7 @@ class KSG(ClassicalEstimator):
     reference = "Kraskov, Stögbauer and Grassberger 2004, equations 8 and 9"
     local = True
     most_rows = 20_000
+    most_rows_of_few = 200_000
 
     k: int = 3
     form: Literal[1, 2] = 1
@@ -149,6 +150,7 @@ class MixedKSG(ClassicalEstimator):
     reference = "Gao, Kannan, Oh and Viswanath 2017, algorithm 1"
     local = True
     most_rows = 20_000
+    most_rows_of_few = 200_000
 
     k: int = 5
     workers: int = 1
