@@ -782,6 +782,26 @@ def test_estimate_fits_where_gradients_are_off():
         assert [row.nats for row in off.rows] == [row.nats for row in on.rows]
 
 
+def test_autocast_takes_no_digits_away():
+    """Inside of it, casts of old weights would be kept while a fit changes the weights."""
+    x, y = mb.TASKS["gaussian-dense"].sample(500, seed=0)
+    values = []
+    for on in (False, True):
+        estimators = [mb.CLUB(5, 3, 8) for _ in range(3)]
+        for k, estimator in enumerate(estimators):
+            torch.manual_seed(k)
+            for p in estimator.parameters():
+                torch.nn.init.normal_(p, std=0.2)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=on):
+            mb.fit(estimators[0], x, y, steps=30, seed=0)
+            mb.fit_many(estimators[1:], x, y, steps=30, seeds=[1, 2])
+            found = estimate(x, y, methods=["copula_model", "doe"], folds=2, **FAST)
+        with torch.no_grad():
+            fitted = [e.eval()(x, y).item() for e in estimators]
+        values.append([*fitted, *(row.nats for row in found.rows)])
+    assert values[0] == values[1]
+
+
 def test_fit_works_where_gradients_are_off():
     x, y = mb.TASKS["gaussian-2"].sample(200, seed=0)
     with torch.no_grad():

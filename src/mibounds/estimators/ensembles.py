@@ -23,6 +23,7 @@ from mibounds.estimators import CriticEstimator, Estimator
 from mibounds.estimators.fitting import fit
 from mibounds.estimators.stacked_training import StackedTraining, cosine, draw_batches
 from mibounds.samples.checks import check_finite, check_pair, check_size
+from mibounds.samples.precision import in_full_precision
 from mibounds.samples.seeds import Seed, make_generator
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ CACHE = 2**22  # bytes of one layer's values, over all estimators, above which a
 WORTH = 8  # estimators at once that are worth the overhead on a CPU
 
 
+@in_full_precision
 def fit_many(
     estimators: Sequence[Estimator],
     x: Shaped[Tensor, "..."],

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mibounds.samples.checks import check_finite, check_pair
+from mibounds.samples.precision import in_full_precision
 from mibounds.samples.seeds import Seed, make_generator
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Learner(Protocol):
     def train(self, mode: bool = True) -> object: ...
 
 
+@in_full_precision
 @torch.enable_grad()  # even if the caller, about to evaluate something, has turned it off
 def fit(
     estimator: Learner,

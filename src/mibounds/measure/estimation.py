@@ -22,6 +22,7 @@ from mibounds.measure.runs import Outcome, Problem
 from mibounds.measure.splits import fold_rows
 from mibounds.measure.wording import as_html, as_text
 from mibounds.samples.columns import Columns, as_columns, find_missing, split_dataset
+from mibounds.samples.precision import in_full_precision
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -84,6 +85,7 @@ class Estimate(Measurement):
         return plot_estimate(self, ax)
 
 
+@in_full_precision
 @torch.inference_mode(False)  # it fits models, even where the caller only evaluates
 def estimate(
     samples: Any = None,
