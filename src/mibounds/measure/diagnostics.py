@@ -367,9 +367,10 @@ def _noise(a: Columns, b: Columns) -> float:
     if {*a.kinds, *b.kinds} != {"continuous"}:
         return 1.0
     s, t = a.inputs(), b.inputs()
-    slope = np.linalg.lstsq(s, t, rcond=None)[0]
-    enough = len(s) > ENOUGH * s.shape[1]
-    least = float((t - s @ slope).var(0).min()) if enough else 1.0
+    least = 1.0
+    if len(s) > ENOUGH * s.shape[1]:
+        slope = np.linalg.lstsq(s, t, rcond=None)[0]
+        least = float((t - s @ slope).var(0).min())
     if a.width <= FEW:
         some = slice(0, 200)
         distance = sum((s[some, j : j + 1] - s[:, j]) ** 2 for j in range(a.width))
