@@ -54,6 +54,11 @@ def trust(name: str) -> str:
     return section(f"measure/trust_{name}.md")
 
 
+def peers() -> str:
+    """Other packages on the same samples."""
+    return section("measure/peers.md")
+
+
 def labels() -> str:
     """The same for labels and many columns."""
     return section("measure/labels.md")

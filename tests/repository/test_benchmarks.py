@@ -263,6 +263,17 @@ def test_trust_keeps_the_rows_that_are_there_and_adds_the_others(run, load, tmp_
     assert "| 100 | 3 |" in (tmp_path / "trust_others.md").read_text()
 
 
+def test_peers_that_are_missing_say_why(run, tmp_path):
+    options = ("--quick", "--methods", "mibounds", "latentmi", "--out", tmp_path)
+    if importlib.util.find_spec("latentmi"):
+        pytest.skip("latentmi is here")
+    shown = run("benchmarks/peers.py", *options)
+    rows = [json.loads(line) for line in (tmp_path / "peers.jsonl").read_text().splitlines()]
+    assert [row["method"] for row in rows] == ["mibounds", "latentmi"] * 2
+    assert all("latentmi" in row["why"] for row in rows[1::2])
+    assert "| mibounds | tasks | 2 |" in shown.stdout
+
+
 def test_a_channel_lets_through_what_it_should(load):
     trust = load("trust")
     for labels, nats in ((2, 0.36), (10, 1.2), (5, 0.0)):
