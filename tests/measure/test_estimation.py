@@ -484,6 +484,19 @@ def test_advice_duplicated_rows():
     x, y = gaussian(300)
     result = estimate(np.tile(x, (2, 1)), np.tile(y, (2, 1)), methods="gaussian")
     assert "duplicated-rows" in codes_of(result)
+    label = np.random.default_rng(0).integers(0, 2, 200)
+    copied = estimate(np.tile(normal(200), 10), np.tile(label, 10), **FAST)  # in folds of its own
+    assert "duplicated-rows" in codes_of(copied)
+    assert copied.verdict == "doubt"
+    few = estimate(np.vstack([x, x[:20]]), np.vstack([y, y[:20]]), methods="gaussian")
+    assert "20 of 320 rows are copies" in str(few.warnings[0])
+
+
+def test_rounded_rows_are_not_copies():
+    x, y = gaussian(2000, 1, 1, 1)
+    result = estimate(x.round(1), y.round(1), methods="gaussian")
+    assert len(np.unique(np.hstack([x, y]).round(1), axis=0)) < 1500
+    assert codes_of(result) == set()
 
 
 @pytest.mark.usefixtures("tiny_effort")

@@ -220,3 +220,18 @@ def test_the_entropy_of_labels():
     spread = np.std(np.log([0.2] * 200 + [0.8] * 800))
     assert (value, error) == pytest.approx((0.5004 + 0.0005, spread / 1000**0.5), abs=1e-4)
     assert as_columns("x", rng.normal(size=20)).entropy == (float("inf"), 0.0)
+
+
+def test_masked_values_are_missing():
+    data = np.ma.MaskedArray([1.5, 2.5, 3.5], mask=[False, True, False])
+    assert find_missing("x", data).tolist() == [False, True, False]
+    with pytest.raises(ValueError, match="nan in 1 of 3 rows"):
+        as_columns("x", data)
+
+
+def test_labels_of_large_integers_stay_apart():
+    """As floating-point numbers they are equal."""
+    ids = 2**53 + np.arange(100) % 2
+    side = as_columns("y", ids)
+    assert side.kinds == ("discrete",)
+    assert side.values[:, 0].tolist() == (np.arange(100) % 2).tolist()

@@ -286,6 +286,8 @@ def _split(name: str, data: Any) -> tuple[list[np.ndarray], list[str]]:
         return [_series(c) for c in columns], names
     elif hasattr(data, "to_numpy"):  # a series
         return [_series(data)], [str(getattr(data, "name", None) or 0)]
+    if isinstance(data, np.ma.MaskedArray):  # what is masked is missing
+        data = np.ma.filled(data.astype(np.float64), np.nan)
     try:
         array = np.asarray(data)
     except ValueError as error:
@@ -361,9 +363,10 @@ def _read(where: str, column: np.ndarray, kind: str | None) -> tuple[np.ndarray,
         )
     if kind is None:
         whole = (numbers == np.floor(numbers)).all()
-        few = len(np.unique(numbers)) <= max(2, min(FEW, len(numbers) // 20))
+        few = len(np.unique(column)) <= max(2, min(FEW, len(numbers) // 20))
         kind = "discrete" if whole and few else "continuous"
-    return (_encode(numbers), "discrete") if kind == "discrete" else (numbers, "continuous")
+    # Large integers that differ may be equal as floating-point numbers.
+    return (_encode(column), "discrete") if kind == "discrete" else (numbers, "continuous")
 
 
 def _encode(column: np.ndarray) -> np.ndarray:
