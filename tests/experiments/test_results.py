@@ -311,3 +311,21 @@ def test_in_training_loops_the_default_leaves_little_and_the_task_is_as_good():
 def test_no_failure_of_the_default_is_silent_when_it_is_asked():
     for row in read("bench/outcomes_sweep.json")["rows"]:
         assert not (row["method"] == "default" and row.get("silent_asked"))
+
+
+@pytest.mark.parametrize("name", ["tasks", "others"])
+def test_what_is_believed_is_covered(name):
+    for n, own in read(f"measure/trust_{name}.json")["rows"].items():
+        assert own["believed_covered"] >= 0.9, n
+        assert own["below_zero"] == 0
+    assert read(f"measure/trust_{name}.json")["rows"]["10000"]["believed"] >= 0.6
+
+
+def test_pairs_of_images_are_certified_and_not_believed():
+    rows = read("measure/trust_images.jsonl")
+    assert {row["verdict"] for row in rows} == {"care"}
+    for row in rows:
+        error = row["nats"] - row["truth"]
+        assert row["lower"] <= row["truth"] + 0.02
+        if row["task"].startswith("MNIST") and "2 labels" in row["task"]:
+            assert abs(error) < 0.07

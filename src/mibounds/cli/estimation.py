@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from mibounds.cli.commands import Command, Failure
 from mibounds.cli.tables import check_apart, read_names, read_table, select
-from mibounds.cli.terminal import progress_bar, remark, say
+from mibounds.cli.terminal import progress_bar, say
 from mibounds.files import check_target, replacing
 
 
@@ -105,13 +105,6 @@ class EstimateCommand(Command):
                 seed=self.seed,
                 progress=progress,
             )
-        for flag, side in sides.items():
-            constant = table.take(side).constant()
-            if constant:
-                remark(
-                    f"{len(constant)} of {len(side)} columns of {flag} ({_shown(constant)}) hold "
-                    "the same value in every row and carry no information; leave them out"
-                )
         record = {
             "file": self.file,
             "x": x,

@@ -128,10 +128,6 @@ drop those rows (--drop-missing) or fill them in
             },
         )
 
-    def constant(self) -> list[str]:
-        """Names of the columns that hold the same value in every row."""
-        return [n for n, c in self.columns.items() if (c.values == c.values[0]).all()]
-
     def array(self, names: Sequence[str]) -> np.ndarray:
         """The named columns side by side, (n, d): int64 if all are whole numbers, else floats."""
         columns = [self.columns[name].values for name in names]

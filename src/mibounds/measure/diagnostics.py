@@ -53,8 +53,8 @@ def look_at_columns(sides: Sequence[Columns]) -> list[Advice]:
     return [
         Advice(
             "constant-columns",
-            f"{_many(sum(len(names) for _, names in found), 'column')} with one value in all rows "
-            f"were left out: {shown}.",
+            f"Left out {_many(sum(len(names) for _, names in found), 'column')} with one value in all "
+            f"rows: {shown}.",
             "Nothing: a constant shares 0 nats with anything.",
         )
     ]

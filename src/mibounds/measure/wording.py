@@ -99,10 +99,10 @@ def verdict(found: Measurement) -> str:
         return f"Do not believe it: {_many(own, 'warning concerns', 'warnings concern')} the value."
     bound = "an upper bound" if found.side == "upper" else "a lower bound"
     bound = "" if found.side == "neither" else f" as {bound}, not as the value"
-    if found.warnings:
+    if found.warnings and found.verdict != "believe":
         other = "read the warning" if len(found.warnings) == 1 else "read the warnings"
         return f"Believe it with care{',' if bound else ''}{bound}: {other} below."
-    return f"Believe it{bound}: there are no warnings."
+    return f"Believe it{bound}: there are no warnings{' that matter' if found.warnings else ''}."
 
 
 def bracket(found: Measurement) -> str:
