@@ -169,7 +169,7 @@ def test_a_constant_shares_nothing(data, capfd):
     printed = capfd.readouterr()
     assert printed.err == ""
     assert printed.out.startswith("constant.csv, 30 rows: I(b; c)\n\nI(x; y)  0.0000 nats")
-    assert "1 column with one value in all rows were left out: b of x" in printed.out
+    assert "Left out 1 column with one value in all rows: b of x" in printed.out
 
 
 def test_results_are_written(calls, data):

@@ -49,12 +49,12 @@ def look_at_columns(sides: Sequence[Columns]) -> list[Advice]:
     found = [(side.name, side.constant) for side in sides if side.constant]
     if not found:
         return []
+    count = sum(len(names) for _, names in found)
     shown = "; ".join(f"{_cut(', '.join(names))} of {name}" for name, names in found)
     return [
         Advice(
             "constant-columns",
-            f"Left out {_many(sum(len(names) for _, names in found), 'column')} with one value in all "
-            f"rows: {shown}.",
+            f"Left out {_many(count, 'column')} with one value in all rows: {shown}.",
             "Nothing: a constant shares 0 nats with anything.",
         )
     ]
