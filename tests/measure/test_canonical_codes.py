@@ -88,3 +88,9 @@ def test_codes_do_not_see_the_rows_that_they_are_judged_by():
         codes = CanonicalCodes().fit(*sides, train, check)
         values.append((codes.quality, *codes.correlations, *codes.u[folds[1][0]]))
     assert values[0] == pytest.approx(values[1], rel=1e-6)
+
+
+def test_too_many_labels_are_refused_before_memory_is_taken():
+    names = np.array([f"person {i}" for i in range(1001)])
+    with pytest.raises(ValueError, match="at most 1000 labels in x for codes but got 1001"):
+        measure(names, np.random.default_rng(0).normal(size=1001))

@@ -41,6 +41,7 @@ CODES = (1, 2, 4, 8, 16)  # numbers of pairs of codes to choose from
 ITERATIONS = 8  # that find the leading directions
 SHRINKS = (0.5, 0.7, 0.85, 1.0)  # factors of the correlations of Gaussian codes
 MOST = 20_000  # rows that codes are fitted to
+LABELS = 1000  # of a side at most, each of which becomes a column
 CHOOSING = 400  # rows that choose ridge, number and form
 PAIRS = 2000  # rows of a fold that are all paired
 LEAST = 0.05  # smallest ratio of the expansion, which is negative where it is cut too early
@@ -115,6 +116,13 @@ class CanonicalCodes:
             folds: rows of each fold.
             progress: called with the share of the work that is done.
         """
+        for side in (x, y):
+            labels = int((side.take("discrete").values.max(0, initial=0) + 1).sum())
+            if labels > LABELS:
+                raise ValueError(
+                    f"Expected at most {LABELS} labels in {side.name} for {self.name} but got "
+                    f"{labels}; group them, or leave {self.name} out."
+                )
         shares, halves, rho = [], [], []
         for k in range(len(folds)):
             train, check = split_rows(folds, k)
