@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -128,8 +128,8 @@ class CanonicalCodes:
             train, check = split_rows(folds, k)
             some = folds[k][:PAIRS]
             for share, into in ((1, shares), (2, halves)):
-                fitted = self.fit(x, y, train[::share], check[:: share if share > 1 else 1])
-                into.append(row_shares(fitted(some)))
+                fitted = self.fit(x, y, train[::share], check[::share], some)
+                into.append(row_shares(fitted.log_ratios()))
                 if share == 1:
                     rho = fitted.correlations.tolist()
             if progress is not None:
@@ -139,7 +139,12 @@ class CanonicalCodes:
         return CodesFit(value, np.concatenate(shares), half, rows, rho)
 
     def fit(
-        self, x: Columns, y: Columns, train: Int[np.ndarray, " m"], check: Int[np.ndarray, " l"]
+        self,
+        x: Columns,
+        y: Columns,
+        train: Int[np.ndarray, " m"],
+        check: Int[np.ndarray, " l"],
+        rows: Int[np.ndarray, " n"],
     ) -> Codes:
         """Codes of some rows, chosen by others.
 
@@ -148,22 +153,25 @@ class CanonicalCodes:
             y: the other side.
             train: rows that they are fitted to.
             check: rows that choose among them.
+            rows: rows to be coded.
         """
         rng = np.random.default_rng([self.seed, 2])
         train = train[:: math.ceil(len(train) / MOST)]
-        a, b = (_features(side, train, rng) for side in (x, y))
+        kept = np.concatenate([train, check, rows])  # of many rows features would fill the memory
+        train, check, rows = np.split(np.arange(len(kept)), np.cumsum([len(train), len(check)]))
+        a, b = (_features(side.at(kept), train, rng) for side in (x, y))
         best: Codes | None = None
         for left, right in _directions(a[train], b[train]):
             for codes in _candidates(a, b, left, right, check):
                 if best is None or codes.quality > best.quality:
                     best = codes
         assert best is not None
-        return best
+        return replace(best, u=best.u[rows], v=best.v[rows])
 
 
 @dataclass
 class Codes:
-    """Standardised codes of all rows, and their log-ratio.
+    """Standardised codes of some rows, and their log-ratio.
 
     Args:
         u: of x.
@@ -179,15 +187,10 @@ class Codes:
     gaussian: bool
     quality: float = -math.inf
 
-    def __call__(self, rows: Int[np.ndarray, " m"]) -> Float[np.ndarray, "m m"]:
-        """The log-ratio of each x with each y of some rows."""
-        return self.between(rows, rows)
-
-    def between(
-        self, rows: Int[np.ndarray, " l"], others: Int[np.ndarray, " m"]
-    ) -> Float[np.ndarray, "l m"]:
-        """The log-ratio of each x of some rows with each y of others."""
-        u, v, rho = self.u[rows], self.v[others], self.correlations
+    def log_ratios(self, rows: Int[np.ndarray, " m"] | None = None) -> Float[np.ndarray, "m m"]:
+        """The log-ratio of each x with each y of some of the rows; of all if left out."""
+        some = slice(None) if rows is None else rows
+        u, v, rho = self.u[some], self.v[some], self.correlations
         if not self.gaussian:
             return np.log(np.maximum(1 + (u * rho) @ v.T, LEAST))
         rest = 1 - rho**2
@@ -277,5 +280,5 @@ def _candidates(
         kept = u[:, :count], v[:, :count], rho[:count]
         for gaussian, shrink in ((False, 1.0), *((True, s) for s in SHRINKS)):
             codes = Codes(*kept[:2], shrink * kept[2], gaussian)
-            codes.quality = float(row_shares(codes(rows)).mean())
+            codes.quality = float(row_shares(codes.log_ratios(rows)).mean())
             yield codes

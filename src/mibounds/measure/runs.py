@@ -219,7 +219,8 @@ class _CodesRun(Run):
     ) -> tuple[int, Statistic]:
         rows = halves[0][:PAIRED]
         train, check = split_rows(halves, 0)
-        ratios = self.model.fit(self.problem.x, self.problem.y, train, check)(rows)
+        codes = self.model.fit(self.problem.x, self.problem.y, train, check, rows)
+        ratios = codes.log_ratios()
         n = len(rows)
         return n, lambda order: float(ratios[np.arange(n), order].mean())
 

@@ -84,7 +84,8 @@ class Columns:
         """Continuous columns replaced by their normal scores."""
         if not self.kinds:
             return self
-        values, smooth = (
+        tables = [self.values] if self.smooth is self.values else [self.values, self.smooth]
+        scored = [
             np.stack(
                 [
                     normal_scores(v) if k == "continuous" else v
@@ -92,9 +93,13 @@ class Columns:
                 ],
                 1,
             )
-            for table in (self.values, self.smooth)
-        )
-        return replace(self, values=values, smooth=smooth, normal=True)
+            for table in tables
+        ]
+        return replace(self, values=scored[0], smooth=scored[-1], normal=True)
+
+    def at(self, rows: Int[np.ndarray, " m"]) -> Columns:
+        """Some of the rows."""
+        return replace(self, values=self.values[rows], smooth=self.smooth[rows])
 
     @property
     def entropy(self) -> tuple[float, float]:
@@ -235,12 +240,14 @@ def as_columns(
     varies = [j for j, v in enumerate(values) if (v != v[0]).any()]
     rng = np.random.default_rng([len(name), *name.encode()])  # other noise for x than for y
     smooth = [break_ties(values[j], rng) if found[j] == "continuous" else values[j] for j in varies]
+    table = np.stack([values[j] for j in varies], 1) if varies else np.empty((len(raw[0]), 0))
+    ties = any(v is not values[j] for v, j in zip(smooth, varies, strict=True))
     return Columns(
         name,
-        np.stack([values[j] for j in varies], 1) if varies else np.empty((len(raw[0]), 0)),
+        table,
         tuple(found[j] for j in varies),
         tuple(labels[j] for j in varies),
-        np.stack(smooth, 1) if varies else np.empty((len(raw[0]), 0)),
+        np.stack(smooth, 1) if ties else table,  # the same where nothing is equal, for memory
         tuple(label for j, label in enumerate(labels) if j not in varies),
     )
 
