@@ -264,7 +264,7 @@ def test_messages_for_what_newcomers_do(unchecked):
         mb.CLUB(conditional=mb.Categorical(5, 3))(x, torch.arange(8) % 4)
     with pytest.raises(ValueError, match="drop_last=True to a DataLoader"):
         mb.CLUB(5, 2)(x[:1], y[:1])
-    with pytest.raises(ValueError, match="give one sample per row, or leave it out"):
+    with pytest.raises(ValueError, match="give one sample per row, or collect more"):
         mb.estimate(x[:1], y[:1])
     with pytest.raises(ValueError, match=r"as in KSG\(\)\(x, y\)"):
         mb.KSG(x.numpy(), y.numpy())

@@ -342,7 +342,8 @@ def _read(
     if n < FEWEST:
         without = f" ({dropped} without all values)" if dropped else ""
         raise ValueError(
-            f"Expected at least {FEWEST} rows but got {n}{without}; collect more samples."
+            f"Expected at least {FEWEST} rows but got {n}{without}; give one sample per row, or "
+            "collect more of them."
         )
     return read[0], read[1], read[2] if len(read) > 2 else None, dropped
 
