@@ -4,7 +4,7 @@
     python benchmarks/measure.py labels      labels and many columns, 10 seeds each
     python benchmarks/measure.py large       the command line, on a million rows of ten columns
 
-Estimators with a network are cross-fitted in 2 folds there, for time, the default in 5; of the
+Estimators with a network are cross-fitted in 2 folds there, for time, the default in 4; of the
 critics only `dv` gets the default budget, the others the fast one. How often intervals cover the
 truth is asked by trust.py. Each finished cell is a line of
 results/measure/NAME.jsonl at once; a second start skips those. The summary beside it (NAME.json,
