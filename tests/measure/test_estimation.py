@@ -238,6 +238,18 @@ def test_the_bracket_is_the_narrowest_that_may_hold(monkeypatch):
     assert alone.interval == pytest.approx((0.9, 1.1))
 
 
+def test_every_row_is_shown_once_where_a_method_contradicts_itself(monkeypatch):
+    def measure(name, problem):
+        own = mb.MethodResult(name, "neither", "", 0.1, 0.01, 0.0)
+        low = mb.MethodResult(f"{name}-infonce", "lower", "", 0.5, 0.01, 0.0)
+        return runs.Outcome([own, low] if name == "copula_model" else [own], 0.01, "made up")
+
+    monkeypatch.setattr(runs, "measure", measure)
+    result = estimate(*gaussian(200))
+    assert [row.method for row in result.rows] == ["copula_model-infonce", "copula_model", "codes"]
+    assert (result.nats, result.side, result.verdict) == (0.5, "lower", "care")
+
+
 @pytest.mark.parametrize("permutations", [0, 2])
 def test_no_row_is_evaluated_by_an_estimator_of_itself(permutations, monkeypatch):
     """Rows are identified by their first input; at most 60 are evaluated at once."""

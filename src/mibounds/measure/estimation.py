@@ -215,7 +215,7 @@ def estimate(
     outcomes: list[Outcome] = []
     null: tuple[float, ...] = ()
     p_value = None
-    chosen = methods == "default"  # then a method that cannot be used leaves its place to the next
+    chosen = methods in ("default", ["default"])  # then a method that cannot be used leaves its place to the next
     entropy = min(x.entropy, y.entropy)  # with its error
     with torch.random.fork_rng(devices=[]):  # keeps the caller's random state
         for word in names:
@@ -237,7 +237,8 @@ def estimate(
     if chosen:
         head, said = choose(outcomes)
         advice += said
-        outcomes = [head, *(o for o in outcomes if o.rows[0].method != head.rows[0].method)]
+        shown = {row.method for row in head.rows}
+        outcomes = [head, *(o for o in outcomes if o.rows[0].method not in shown)]
     advice += look_at_certificate(head, x, y)
     rows, lower, upper = _bracket([row for outcome in outcomes for row in outcome.rows])
     advice += [a for outcome in outcomes for a in outcome.advice]
