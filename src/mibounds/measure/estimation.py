@@ -215,7 +215,8 @@ def estimate(
     outcomes: list[Outcome] = []
     null: tuple[float, ...] = ()
     p_value = None
-    chosen = methods in ("default", ["default"])  # then a method that cannot be used leaves its place to the next
+    # Where none is named, a method that cannot be used leaves its place to the next.
+    chosen = methods in ("default", ["default"])
     entropy = min(x.entropy, y.entropy)  # with its error
     with torch.random.fork_rng(devices=[]):  # keeps the caller's random state
         for word in names:
