@@ -21,10 +21,10 @@ demo: $(STAMP)
 	$(BIN)/python examples/demo.py --out out/demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest --numprocesses=auto
+	$(BIN)/python -m pytest --numprocesses=auto --dist=worksteal
 
 coverage: $(STAMP)
-	$(BIN)/python -m pytest --numprocesses=auto --cov --cov-fail-under=90
+	$(BIN)/python -m pytest --numprocesses=auto --dist=worksteal --cov --cov-fail-under=90
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
