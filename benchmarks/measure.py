@@ -24,13 +24,11 @@ import os
 import statistics
 import tempfile
 import time
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from measurements import in_child, megabytes, resident_mib, write
-from rich.progress import Progress
+from measurements import complete_rows, in_child, megabytes, resident_mib, write
 
 N = 10_000
 LARGE = 1_000_000
@@ -205,17 +203,6 @@ def estimate_file(path: Path, budget: str) -> dict:
     }
 
 
-def read(path: Path) -> list[dict]:
-    """Finished cells; the line that an interrupted run left unfinished is dropped."""
-    rows = []
-    for line in path.read_text().splitlines() if path.exists() else []:
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            continue
-    return rows
-
-
 def summarise_tasks(rows: list[dict]) -> tuple[dict, str]:
     """Errors of each method over the tasks that it can do."""
     methods = list(dict.fromkeys(r["method"] for r in rows))
@@ -330,23 +317,9 @@ def _mean(values) -> float | None:
 def measure_cells(args: argparse.Namespace, n: int, budget: str) -> dict:
     """All cells that are not there yet, in several processes, and what they come to."""
     path = args.out / f"{args.name}.jsonl"
-    rows = read(path)
-    write(path, "".join(json.dumps(r) + "\n" for r in rows))
-    done = {(r["task"], r["method"], r["seed"]) for r in rows}
-    wanted = cells(args.name, args.quick)
-    todo = [c for c in wanted if c not in done]
-    with Progress() as bar, ProcessPoolExecutor(args.jobs) as pool, path.open("a") as file:
-        work = bar.add_task(args.name, total=len(todo))
-        futures = [pool.submit(measure, *cell, n, budget) for cell in todo]
-        for future in as_completed(futures):
-            row = future.result()
-            rows.append(row)
-            file.write(json.dumps(row) + "\n")
-            file.flush()
-            bar.advance(work)
-    order = {cell: i for i, cell in enumerate(wanted)}
-    rows.sort(key=lambda r: order.get((r["task"], r["method"], r["seed"]), len(order)))
-    write(path, "".join(json.dumps(r) + "\n" for r in rows))
+    fields = ("task", "method", "seed")
+    one = functools.partial(measure, n=n, budget=budget)
+    rows = complete_rows(path, fields, cells(args.name, args.quick), one, args.jobs)
     kinds = {
         "tasks": summarise_tasks,
         "labels": summarise_labels,

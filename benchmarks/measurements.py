@@ -4,11 +4,14 @@ import json
 import multiprocessing
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+
+from rich.progress import Progress
 
 from mibounds.files import replacing
 
@@ -117,6 +120,57 @@ def write(path: Path, result: dict[str, Any] | str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as part:
         part.write_text(text)
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Finished rows, a line each; the line that an interrupted run left unfinished is dropped."""
+    rows = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        with suppress(json.JSONDecodeError):
+            rows.append(json.loads(line))
+    return rows
+
+
+def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Write rows, a line each."""
+    write(path, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def complete_rows(
+    path: Path,
+    fields: Sequence[str],
+    cells: Sequence[tuple[Any, ...]],
+    measure: Callable[..., dict[str, Any]],
+    jobs: int,
+) -> list[dict[str, Any]]:
+    """The rows of a file in the order of their cells, after those that are missing were measured.
+
+    Args:
+        path: of the file, in which each row stands as soon as it is there.
+        fields: of a row, whose values are its cell.
+        cells: those that are wanted.
+        measure: from the values of a cell to its row.
+        jobs: processes that measure.
+    """
+
+    def cell_of(row: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple(row[name] for name in fields)
+
+    rows = read_rows(path)
+    write_rows(path, rows)
+    done = set(map(cell_of, rows))
+    todo = [cell for cell in cells if cell not in done]
+    with Progress() as bar, ProcessPoolExecutor(jobs) as pool, path.open("a") as file:
+        work = bar.add_task(path.stem, total=len(todo))
+        for future in as_completed([pool.submit(measure, *cell) for cell in todo]):
+            rows.append(future.result())
+            file.write(json.dumps(rows[-1]) + "\n")
+            file.flush()
+            bar.advance(work)
+    order = {cell: i for i, cell in enumerate(cells)}
+    rows.sort(key=lambda row: order.get(cell_of(row), len(order)))
+    write_rows(path, rows)
+    return rows
 
 
 class KeptRows:

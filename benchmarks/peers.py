@@ -32,8 +32,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
-from measure import read
-from measurements import write
+from measurements import read_rows, write, write_rows
 from rich.progress import track
 from trust import FIRST_SEED, IMAGES, others
 
@@ -161,8 +160,8 @@ def main() -> None:
 
     torch.set_num_threads(1)
     path = args.out / "peers.jsonl"
-    rows = read(path)
-    write(path, "".join(json.dumps(r) + "\n" for r in rows))
+    rows = read_rows(path)
+    write_rows(path, rows)
     done = {(r["task"], r["method"], r["seed"]) for r in rows}
     tasks = others()
     cells = [(t, FIRST_SEED + s) for s in range(1 if args.quick else SEEDS) for t in tasks]

@@ -18,20 +18,17 @@ those. The summary, trust_NAME.json and .md, is made of these lines. Every cell 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import statistics
 import time
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
-from measure import Clusters, read
-from measurements import write
-from rich.progress import Progress
+from measure import Clusters
+from measurements import complete_rows, write
 
 FIRST_SEED = 20
 SEEDS = {200: 10, 1000: 10, 10_000: 3}  # by the number of rows
@@ -318,26 +315,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few cells, few samples")
     args = parser.parse_args()
     path = args.out / f"trust_{args.name}.jsonl"
-    rows = read(path)
-    write(path, "".join(json.dumps(r) + "\n" for r in rows))
-    done = {(r["task"], r["n"], r["seed"]) for r in rows}
-    wanted = cells(args.name, args.quick)
-    todo = [c for c in wanted if c not in done]
-    budget = "fast" if args.quick else "default"
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = "1"  # of the processes
-    with Progress() as bar, ProcessPoolExecutor(args.jobs) as pool, path.open("a") as file:
-        work = bar.add_task(args.name, total=len(todo))
-        for future in as_completed(
-            [pool.submit(measure, args.name, *cell, budget) for cell in todo]
-        ):
-            rows.append(future.result())
-            file.write(json.dumps(rows[-1]) + "\n")
-            file.flush()
-            bar.advance(work)
-    order = {cell: i for i, cell in enumerate(wanted)}
-    rows.sort(key=lambda r: order.get((r["task"], r["n"], r["seed"]), len(order)))
-    write(path, "".join(json.dumps(r) + "\n" for r in rows))
+    one = partial(measure, args.name, budget="fast" if args.quick else "default")
+    wanted = cells(args.name, args.quick)
+    rows = complete_rows(path, ("task", "n", "seed"), wanted, one, args.jobs)
     table = tabulate(args.name, rows)
     write(path.with_suffix(".md"), table + "\n")
     import torch
@@ -349,7 +331,9 @@ def main() -> None:
         "mibounds": mibounds.__version__,
         "torch": torch.__version__,
     }
-    sizes = {str(n): summarise([r for r in rows if r["n"] == n]) for n in {r["n"] for r in rows}}
+    sizes = {
+        str(n): summarise([r for r in rows if r["n"] == n]) for n in sorted({r["n"] for r in rows})
+    }
     tasks = {k: asdict(v) for k, v in IMAGES.items()} if args.name == "images" else {}
     write(path.with_suffix(".json"), about | {"rows": sizes, "all": summarise(rows)} | tasks)
     print(table)

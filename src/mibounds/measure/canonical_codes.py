@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -55,16 +55,14 @@ class CodesFit:
     Args:
         nats: the mean over the folds.
         pointwise: contribution of each row that was paired.
-        half: the same as ``nats`` for codes that are fitted to half of the rows.
-        rows: rows that were paired in each fold.
-        correlations: between the codes, on rows that they were not fitted to.
+        growth: how much the value rose when the codes were fitted to all rows instead of half.
+        paired: the fewest rows of a fold that were paired.
     """
 
     nats: float
     pointwise: Float[np.ndarray, " m"]
-    half: float
-    rows: int
-    correlations: list[float] = field(default_factory=list)
+    growth: float
+    paired: int
 
 
 @dataclass(frozen=True)
@@ -123,20 +121,18 @@ class CanonicalCodes:
                     f"Expected at most {LABELS} labels in {side.name} for {self.name} but got "
                     f"{labels}; group them, or leave {self.name} out."
                 )
-        shares, halves, rho = [], [], []
+        shares, halves = [], []
         for k in range(len(folds)):
             train, check = split_rows(folds, k)
             some = folds[k][:PAIRS]
             for share, into in ((1, shares), (2, halves)):
                 fitted = self.fit(x, y, train[::share], check[::share], some)
                 into.append(row_shares(fitted.log_ratios()))
-                if share == 1:
-                    rho = fitted.correlations.tolist()
             if progress is not None:
                 progress((k + 1) / len(folds))
         value, half = (float(np.mean([v.mean() for v in each])) for each in (shares, halves))
-        rows = min(min(map(len, folds)), PAIRS)
-        return CodesFit(value, np.concatenate(shares), half, rows, rho)
+        paired = min(map(len, shares))
+        return CodesFit(value, np.concatenate(shares), max(0.0, value - half), paired)
 
     def fit(
         self,

@@ -17,6 +17,7 @@ from mibounds.measure.copula_model import CopulaFit
 from mibounds.measure.copula_model.gaussian_regressions import gaussian_information
 from mibounds.measure.methods import FEW_COLUMNS
 from mibounds.measure.results import Advice, MethodResult
+from mibounds.measure.wording import many
 from mibounds.samples.columns import Columns
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def look_at_columns(sides: Sequence[Columns]) -> list[Advice]:
     return [
         Advice(
             "constant-columns",
-            f"Left out {_many(count, 'column')} with one value in all rows: {shown}.",
+            f"Left out {many(count, 'column')} with one value in all rows: {shown}.",
             "Nothing: a constant shares 0 nats with anything.",
         )
     ]
@@ -105,7 +106,7 @@ def look_at_samples(x: Columns, y: Columns, given: Columns | None) -> list[Advic
             advice.append(
                 Advice(
                     "rare-labels",
-                    f"In {n} rows, labels in {_many(len(rare), 'column')} of {side.name} rarely "
+                    f"In {n} rows, labels in {many(len(rare), 'column')} of {side.name} rarely "
                     f"occur twice, so that nothing can be learnt about them: {_cut(shown)}.",
                     f"Group them, or declare them numbers ({side.name}_kinds) if they are.",
                 )
@@ -350,10 +351,6 @@ def quality_of_conditional(
         spread = (distribution.variance / y.var(0)).log()
         quality["at_limit"] = (spread.abs() > 0.95 * LOG_VARIANCE_LIMIT).double().mean().item()
     return quality
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _cut(text: str) -> str:

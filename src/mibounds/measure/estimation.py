@@ -176,7 +176,7 @@ def estimate(
     advice = diagnostics.look_at_columns([s for s in (x, y, z) if s is not None])
     z = z if z is None or z.width else None
     if not (x.width and y.width):
-        return _nothing_shared(x, y, level, seed, advice)
+        return _nothing_shared(x, y, level, seed, advice, bool(permutations))
     effort = EFFORTS[budget]
     if folds is not None:
         if not 2 <= folds <= len(x) // 2:
@@ -252,7 +252,7 @@ def estimate(
         nats=nats,
         interval=_interval(head, level, entropy),
         level=level,
-        interval_method=head.interval_method,
+        interval_method=head.interval_method + (", widened by its growth" if head.growth else ""),
         lower=lower,
         upper=upper,
         method=head.rows[0].method,
@@ -351,14 +351,15 @@ def _read(
 
 
 def _nothing_shared(
-    x: Columns, y: Columns, level: float, seed: int, advice: Sequence[Advice]
+    x: Columns, y: Columns, level: float, seed: int, advice: Sequence[Advice], tested: bool
 ) -> Estimate:
     """The estimate where a side is constant: exactly zero."""
     row = MethodResult("constant", "neither", "a constant shares nothing", 0.0, 0.0, 0.0)
     return Estimate(
         nats=0.0, interval=(0.0, 0.0), level=level, interval_method="definition", lower=None,
         upper=None, method=row.method, rows=(row,), history=(), warnings=tuple(advice),
-        p_value=None, null=(), n=len(x), x_dim=x.width, y_dim=y.width, seed=seed, seconds=0.0,
+        p_value=1.0 if tested else None, null=(), n=len(x), x_dim=x.width, y_dim=y.width,
+        seed=seed, seconds=0.0,
         config={"x_kinds": list(x.kinds), "y_kinds": list(y.kinds)},
     )  # fmt: skip
 

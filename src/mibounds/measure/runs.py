@@ -24,7 +24,7 @@ from mibounds.measure import diagnostics
 from mibounds.measure.canonical_codes import CanonicalCodes
 from mibounds.measure.classical import ClassicalEstimator
 from mibounds.measure.copula_model import CopulaModel, Effort
-from mibounds.measure.independence import kernel_statistic
+from mibounds.measure.independence import Statistic, kernel_statistic
 from mibounds.measure.methods import FEW_COLUMNS, METHODS
 from mibounds.measure.results import Advice, HistoryPoint, MethodResult
 from mibounds.measure.splits import (
@@ -36,13 +36,12 @@ from mibounds.measure.splits import (
 )
 from mibounds.samples.columns import Columns
 
-# By how much errors on `TASKS` are larger than those of sampling: `benchmarks/measure.py believed`.
+# By how much the errors of what is learnt, and of neighbours, are larger than those of sampling,
+# and the size of what neighbours miss. Chosen by trial; benchmarks/trust.py shows what they cover.
 LEARNT, LOCAL, COARSE = 1.3, 1.6, 0.25
 PAIRED = 2048  # rows at most that are paired with each other
 KERNELS = "kernels"  # the statistic where no method is named
 FEWEST_HALVED = 20  # rows of which there is a value by neighbours
-
-Statistic = Callable[[np.ndarray], float]
 
 
 @dataclass
@@ -210,8 +209,8 @@ class _CodesRun(Run):
             [row],
             error,
             "normal, from the shares of held-out rows",
-            growth=max(0.0, found.nats - found.half),
-            advice=diagnostics.look_at_codes(row, found.rows),
+            growth=found.growth,
+            advice=diagnostics.look_at_codes(row, found.paired),
         )
 
     def statistic(

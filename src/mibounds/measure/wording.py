@@ -96,7 +96,7 @@ def verdict(found: Measurement) -> str:
         return "Do not believe it: the value is not a finite number."
     own = sum(map(found.concerns, found.warnings))
     if own:
-        return f"Do not believe it: {_many(own, 'warning concerns', 'warnings concern')} the value."
+        return f"Do not believe it: {many(own, 'warning concerns', 'warnings concern')} the value."
     bound = "an upper bound" if found.side == "upper" else "a lower bound"
     bound = "" if found.side == "neither" else f" as {bound}, not as the value"
     if found.warnings and found.verdict != "believe":
@@ -129,7 +129,7 @@ def p_value(found: Measurement) -> str:
     """The p-value in words; "" if there is none."""
     if found.p_value is None:
         return ""
-    by = f", by {_many(len(found.null), 'permutation')}" if found.null else ""
+    by = f", by {many(len(found.null), 'permutation')}" if found.null else ""
     return f"{found.p_value:.3g} for independence{by}"
 
 
@@ -170,7 +170,7 @@ def _origin(found: Measurement) -> str:
         if starred
         else f"The value is by {printable(e.method)}, its interval by {how}. "
     ) + (
-        f"{_many(e.n, 'sample')}, x of {_columns(e, 'x')}, y of {_columns(e, 'y')}, "
+        f"{many(e.n, 'sample')}, x of {_columns(e, 'x')}, y of {_columns(e, 'y')}, "
         f"seed {e.seed}, {e.seconds:.1f} s."
     )
 
@@ -178,7 +178,7 @@ def _origin(found: Measurement) -> str:
 def _columns(found: Measurement, side: str) -> str:
     """How many columns of which kinds a side has."""
     kinds = found.config.get(f"{side}_kinds", [])
-    text = _many(found.x_dim if side == "x" else found.y_dim, "column")
+    text = many(found.x_dim if side == "x" else found.y_dim, "column")
     labels = kinds.count("discrete")
     if not kinds:
         return text
@@ -187,7 +187,8 @@ def _columns(found: Measurement, side: str) -> str:
     return f"{text}, {labels} of labels"
 
 
-def _many(count: int, one: str, more: str | None = None) -> str:
+def many(count: int, one: str, more: str | None = None) -> str:
+    """A number of things, in words."""
     return f"{count} {one if count == 1 else more or one + 's'}"
 
 
