@@ -22,7 +22,11 @@ with jaxtyping.install_import_hook("mibounds", "beartype.beartype"):
     import mibounds
 
     for module in pkgutil.walk_packages(mibounds.__path__, "mibounds."):
-        if not module.name.endswith(("__main__", "triton_kernels")):
+        # mibounds.sklearn needs scikit-learn while types are checked.
+        if (
+            not module.name.endswith(("__main__", "triton_kernels"))
+            and "sklearn" not in module.name
+        ):
             importlib.import_module(module.name)
 typing.TYPE_CHECKING = False
 

@@ -145,7 +145,7 @@ def observe(sides: Sequence[tuple[Standardiser, Tensor]], batch: Batch | None = 
         return
     batch = batch or Batch(len(sides[0][1]))
     if batch.group is None:
-        moments = [torch.var_mean(x, 0, correction=0) for _, x in sides]
+        moments = [_moments(x) for _, x in sides]
         variance, mean = (torch.cat(part) for part in zip(*moments, strict=True))
     else:
         mean, variance = _joined_moments([x for _, x in sides], batch)
@@ -167,6 +167,16 @@ def observe(sides: Sequence[tuple[Standardiser, Tensor]], batch: Batch | None = 
     parts = zip(*(v.split(sizes) for v in (mean, variance, batches + finite)), strict=True)
     for owner, part in zip(owners, parts, strict=True):
         owner.mean, owner.variance, owner.batches = part
+
+
+def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Variance and mean of each column; of a constant one exactly 0 and the constant."""
+    if x.is_cuda:
+        return torch.var_mean(x, 0, correction=0)
+    first = x[0]  # on a CPU torch.var_mean over rows takes longer than all of this
+    rest = x - first
+    shift = rest.mean(0)
+    return (rest - shift).square().mean(0), first + shift
 
 
 def _joined_moments(sides: Sequence[Tensor], batch: Batch) -> tuple[Tensor, Tensor]:

@@ -324,7 +324,8 @@ def test_fitting_finds_the_dependence_beside_a_constant_column(name):
         (torch.zeros(8, Y), torch.zeros(8, Y), r"x of shape \(n, 4\) but got \(8, 3\)"),
         (torch.zeros(8, X), torch.zeros(8, X), r"y of shape \(n, 3\) but got \(8, 4\)"),
         (torch.zeros(8, X), torch.zeros(8), r"y of shape \(n, 3\) but got \(8,\)"),
-        (torch.zeros(8, 5, X), torch.zeros(8, 5, Y), r"flatten the leading dimensions"),
+        (torch.zeros(8, 5, X), torch.zeros(7, 5, Y), r"one x for each sequence y|same number of"),
+        (torch.zeros(8, 2, 5, X), torch.zeros(8, Y), r"flatten the leading dimensions"),
         (torch.zeros(8, X), torch.zeros(8, Y).long(), r"y to be floating point but got torch.int"),
         (torch.zeros(8, X).int(), torch.zeros(8, Y), r"x to be floating point but got torch.int"),
         (torch.zeros(8, X), torch.zeros(8, Y).cfloat(), r"y to be real but got torch.complex64"),
@@ -336,14 +337,14 @@ def test_fitting_finds_the_dependence_beside_a_constant_column(name):
 )
 def test_bad_samples_are_named(name, verb, x, y, message):
     with pytest.raises(ValueError, match=message):
-        getattr(make(name), verb)(x, y)
+        getattr(make(name).eval(), verb)(x, y)
 
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("verb", ["forward", "learning_loss"])
 def test_no_estimator_comes_without_the_checks_of_its_base(name, verb):
     with pytest.raises(ValueError, match=r"at least 2 samples .* but got 1"):
-        getattr(make(name), verb)(torch.zeros(1, X), torch.zeros(1, Y))
+        getattr(make(name).eval(), verb)(torch.zeros(1, X), torch.zeros(1, Y))
     with pytest.raises(ValueError, match="same number of samples but got 8 and 7"):
         getattr(make(name), verb)(torch.zeros(8, X), torch.zeros(7, Y))
 

@@ -26,6 +26,7 @@ from torch.distributions import (
     MultivariateNormal,
     Normal,
     OneHotCategorical,
+    StudentT,
     TransformedDistribution,
     Uniform,
     constraints,
@@ -45,7 +46,7 @@ from mibounds.bounds.exponential_families import (
     weighted,
 )
 from mibounds.samples.batches import Batch
-from mibounds.samples.pairs import Pairs
+from mibounds.samples.pairs import Negatives, Pairs
 from mibounds.samples.precision import full_precision
 
 if TYPE_CHECKING:
@@ -141,7 +142,10 @@ def log_prob_at(
 
 
 def log_prob_mean(
-    p: Distribution, y: Shaped[Tensor, "m *event"], batch: Batch | None = None
+    p: Distribution,
+    y: Shaped[Tensor, "m *event"],
+    batch: Batch | None = None,
+    negatives: Negatives = "all",
 ) -> Float[Tensor, " n"]:
     """Mean over all samples of the log-density under each conditional, mean_j log p(y_j|x_i).
 
@@ -153,6 +157,7 @@ def log_prob_mean(
         p: conditional with batch shape (n,).
         y: samples.
         batch: where the samples are, if they are spread over processes.
+        negatives: which samples the mean is taken over: "all", or without the own one ("others").
 
     Returns:
         Nats; -inf where some y_j is impossible given x_i.
@@ -163,12 +168,12 @@ def log_prob_mean(
         True
     """
     batch = batch or Batch(len(y))
-    closed = log_prob_mean_closed(p, y, batch)
+    closed = log_prob_mean_closed(p, y, batch, negatives)
     if closed is not None:
         return closed
     everyone = batch.gather(y)
     nothing = torch.zeros(p.batch_shape, device=y.device)  # the diagonal plays no part in a mean
-    return _pairs(p, everyone, nothing, batch).row_means()
+    return _pairs(p, everyone, nothing, batch).row_means(negatives)
 
 
 def all_pairs(p: Distribution, y: Shaped[Tensor, "n *event"], batch: Batch) -> Pairs:
@@ -305,6 +310,55 @@ def check_distribution(p: Distribution, y: Tensor, batch_size: int | None = None
                 "count labels from 0 and give as many classes, or use a Distribution whose support "
                 "holds all y."
             )
+
+
+def repeat(
+    p: Distribution, index: Int[Tensor, " m"], shape: tuple[int, int] | None = None
+) -> Distribution | None:
+    """The conditionals of chosen x's, without a look at x; None for a type that is not known here.
+
+    Args:
+        p: conditional with batch shape (n,).
+        index: which x for each of m samples.
+        shape: (n, times), if the index repeats each x so many times.
+
+    Example:
+        >>> p = repeat(Normal(torch.tensor([0.0, 1.0]), 1.0), torch.tensor([0, 0, 1]))
+        >>> p.loc
+        tensor([0., 0., 1.])
+    """
+    if type(p) is Independent:
+        base = repeat(p.base_dist, index, shape)
+        joined = p.reinterpreted_batch_ndims
+        return None if base is None else Independent(base, joined, validate_args=False)
+    if type(p) is MixtureSameFamily:
+        parts = [repeat(part, index, shape) for part in (p.mixture_distribution,
+                                                         p.component_distribution)]  # fmt: skip
+        if any(part is None for part in parts):
+            return None
+        return MixtureSameFamily(*parts, validate_args=False)  # pyright: ignore
+    names = PARAMETERS.get(type(p))
+    if names is None:
+        return None
+    values = {}
+    for name in names:
+        value: Tensor = getattr(p, name)
+        if shape is None:
+            values[name] = value[index]
+        else:
+            value = value.unsqueeze(1).expand(*shape, *value.shape[1:])
+            values[name] = value.reshape(-1, *value.shape[2:])
+    return type(p)(**values, validate_args=False)
+
+
+PARAMETERS: dict[type[Distribution], tuple[str, ...]] = {
+    Normal: ("loc", "scale"),
+    StudentT: ("df", "loc", "scale"),
+    MultivariateNormal: ("loc", "scale_tril"),
+    LowRankMultivariateNormal: ("loc", "cov_factor", "cov_diag"),
+    Categorical: ("logits",),
+    Bernoulli: ("logits",),
+}
 
 
 def _pairs(p: Distribution, y: Tensor, own: Tensor, batch: Batch) -> Pairs:

@@ -26,10 +26,12 @@ from torch import distributions as D
 from torch.distributions import Distribution
 
 from mibounds.samples.batches import Batch
+from mibounds.samples.checks import weighted_mean
+from mibounds.samples.pairs import Negatives
 from mibounds.samples.precision import full_precision
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Shaped
+    from jaxtyping import Float, Int, Shaped
 
 LOG_2PI = math.log(2 * math.pi)
 SMALL = 2**20  # numbers up to which a GPU spends its time on launching kernels
@@ -286,17 +288,30 @@ def find_centre(
 
 
 def log_prob_mean_closed(
-    p: Distribution, y: Shaped[Tensor, "m *event"], batch: Batch
+    p: Distribution, y: Shaped[Tensor, "m *event"], batch: Batch, negatives: Negatives = "all"
 ) -> Float[Tensor, " n"] | None:
-    """Mean over the batch of log p(y_j|x_i), from the mean statistics; None without a family."""
+    """Mean over the negatives of log p(y_j|x_i), from mean statistics; None without a family."""
     family = family_of(p)
     if family is None:
         return None
     base, joined = unwrap(p)
     with full_precision(y):
         centre = find_centre(y, batch) if family.centred else y[0]
-        means = [batch.average(mean) for mean in family.means(base, y, centre)]
-        return sum_joined(family.expected(base, centre, means), joined)
+        if batch.plain and negatives == "all":
+            means = [batch.average(mean) for mean in family.means(base, y, centre)]
+            return sum_joined(family.expected(base, centre, means), joined)
+        statistics = family.statistics(base, y, centre)
+        if negatives == "all":
+            means = [batch.mean(t) for t in statistics]
+            return sum_joined(family.expected(base, centre, means), joined)
+        weights = batch.all_weights(statistics[0])
+        total = batch.local(batch.others(weights))
+        means = []
+        for t in statistics:
+            rows = (len(weights), *[1] * (t.ndim - 1))
+            others = batch.local(batch.others(weights.view(rows) * batch.gather(t)))
+            means.append(others / total.view(-1, *rows[1:]))
+        return sum_joined(Family.expected(family, base, centre, means), joined)
 
 
 def club_of_means(
@@ -359,6 +374,106 @@ def club_normal_small(p: D.Normal, y: Shaped[Tensor, "n *event"]) -> Float[Tenso
         each = torch.addcmul(0.5 * (variance - first.square()), p.loc - mean, first)
         value = (each * p.scale.to(work).reciprocal().square()).sum() / len(y)
         return torch.where(variance.amax() == math.inf, math.inf, value)
+
+
+def club_columns(
+    loc: Float[Tensor, "n *t d"],
+    precision: Float[Tensor, "*p"],
+    y: Float[Tensor, "n *s d"],
+    weights: Float[Tensor, "n *s"] | None = None,
+) -> Float[Tensor, ""]:
+    """CLUB of independent normal columns in its 1/N² form, by `club_normal_small`'s equation.
+
+    Of sequences, y (n, T, d), the negatives are the y of other sequences at the same time, which
+    for one x for each sequence, loc (n, d), comes to all their frames.
+
+    Args:
+        loc: means of q(y|x).
+        precision: 1/σ², of the shape of the means, or one number.
+        y: samples, or sequences of them.
+        weights: of the samples, or of the frames.
+
+    Returns:
+        Nats.
+
+    Example:
+        >>> y = torch.tensor([[0.0], [2.0]])
+        >>> club_columns(y, torch.ones(2, 1), y).item()
+        1.0
+    """
+    if weights is not None:
+        return _club_columns_weighted(*_with_time(loc, precision, y), y, weights)
+    if y.ndim > loc.ndim:
+        mean = y.mean((0, 1))
+        first = y - mean
+        first, second = first.mean(1), first.square().mean(1)
+        variance = second.mean(0)
+    else:
+        mean = y.mean(0)
+        first = y - mean
+        second = first.square()
+        variance = second.mean(0)
+    each = torch.addcmul(0.5 * (variance - second), loc - mean, first) * precision
+    return each.sum() * (each.shape[-1] / each.numel())
+
+
+def _club_columns_weighted(loc: Tensor, precision: Tensor, y: Tensor, weights: Tensor) -> Tensor:
+    total = weights.sum(0).unsqueeze(-1)
+    share = weights.unsqueeze(-1) / torch.where(total == 0, 1.0, total)
+    mean = (share * y).sum(0)
+    first = y - mean
+    variance = (share * first.square()).sum(0)
+    each = torch.addcmul(0.5 * (variance - first.square()), loc - mean, first) * precision
+    return weighted_mean(each.sum(-1).flatten(), weights.flatten())
+
+
+def club_sample_columns(
+    loc: Float[Tensor, "n *t d"],
+    precision: Float[Tensor, "*p"],
+    y: Float[Tensor, "n *s d"],
+    index: Int[Tensor, " n"],
+    weights: Float[Tensor, "n *s"] | None = None,
+) -> Float[Tensor, ""]:
+    """CLUB of independent normal columns with one drawn negative each; see `club_columns`.
+
+    As a product, (y' - y) (y' + y - 2μ) / 2σ²: two large squares would cancel. With weights it is
+    the mean over the pairs, which weigh the product of both.
+
+    Args:
+        loc: means of q(y|x).
+        precision: 1/σ², of the shape of the means, or one number.
+        y: samples, or sequences of them.
+        index: which sample, or sequence, is the negative of each.
+        weights: of the samples, or of the frames.
+
+    Returns:
+        Nats.
+
+    Example:
+        >>> y = torch.tensor([[0.0], [2.0]])
+        >>> club_sample_columns(y, torch.ones(2, 1), y, torch.tensor([1, 0])).item()
+        2.0
+    """
+    if weights is None and y.ndim > loc.ndim:
+        centre = y.detach().mean((0, 1))
+        y = y - centre
+        first, second = y.mean(1), y.square().mean(1)
+        step = first[index] - first
+        each = torch.addcmul(second[index] - second, loc - centre, step, value=-2) * precision
+        return each.sum() * (0.5 * each.shape[-1] / each.numel())
+    loc, precision = _with_time(loc, precision, y)
+    other = y[index]
+    each = (other - y) * torch.add(other + y, loc, alpha=-2) * precision
+    if weights is None:
+        return each.sum() * (0.5 * each.shape[-1] / each.numel())
+    return 0.5 * weighted_mean(each.sum(-1).flatten(), (weights * weights[index]).flatten())
+
+
+def _with_time(loc: Tensor, precision: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Parameters of one x for each sequence with a dimension for the time."""
+    if y.ndim == loc.ndim:
+        return loc, precision
+    return loc.unsqueeze(1), precision.unsqueeze(1) if precision.ndim else precision
 
 
 def sum_normal(

@@ -15,7 +15,7 @@ from mibounds.samples.seeds import Seed, make_generator
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-Draw = Literal["uniform", "permutation", "derangement"]
+Draw = Literal["uniform", "permutation", "derangement", "sequences"]
 
 
 def club(
@@ -72,7 +72,7 @@ def leave_out_own(value: Tensor, n: Tensor | int, negatives: Negatives) -> Tenso
         >>> leave_out_own(torch.tensor(1.0), 2, "others").item()
         2.0
     """
-    return value * (n / (n - 1)) if check_negatives(negatives) == "others" else value
+    return value * (n / (n - 1)) if check_negatives(negatives) != "all" else value
 
 
 def club_sample(
@@ -119,6 +119,7 @@ def draw_negatives(
     without fixed points (a random cycle), hence unbiased for the 1/(N(N-1)) form; its k negatives a
     sample are distinct, and with k = N - 1 the sampled value *is* the exact one. Permutations have
     the smaller variance, because terms that depend only on x or only on y cancel in the sum.
+    "sequences" is a derangement of whole sequences, where samples are parts of them.
 
     Args:
         n: number of samples, at least 2.
@@ -140,8 +141,9 @@ def draw_negatives(
             f"Expected at least 2 samples to draw negatives from but got {n}; leave such a batch "
             "out, or join it to another."
         )
-    if k < 1 or (draw == "derangement" and k > n - 1):
-        limit = f"1 <= k <= n - 1 = {n - 1}" if draw == "derangement" else "k >= 1"
+    apart = draw in ("derangement", "sequences")
+    if k < 1 or (apart and k > n - 1):
+        limit = f"1 <= k <= n - 1 = {n - 1}" if apart else "k >= 1"
         raise ValueError(
             f'Expected {limit} negatives per sample with draw="{draw}" but got k={k}; '
             'take another k, or draw="uniform", which draws with replacement.'
@@ -153,7 +155,7 @@ def draw_negatives(
     elif draw == "permutation":
         rows = [torch.randperm(n, generator=generator, device=where) for _ in range(k)]
         index = torch.stack(rows, 1)
-    elif draw == "derangement":
+    elif apart:
         # Put the samples on a circle in random order; the negatives lie k distinct steps ahead.
         circle = torch.randperm(n, generator=generator, device=where)
         if k == 1:
@@ -164,10 +166,38 @@ def draw_negatives(
         index = torch.empty_like(ahead).index_copy_(0, circle, circle[ahead])
     else:
         raise ValueError(
-            f'Expected draw to be "uniform", "permutation" or "derangement" but got {draw!r}; '
+            'Expected draw to be "sequences", "uniform", "permutation" or "derangement" but got '
+            f"{draw!r}; "
             "leave it out for the default, which pairs no sample with itself."
         )
     return index.to(device) if device is not None else index
+
+
+def draw_sequences(
+    sequences: Int[Tensor, " m"], k: int = 1, draw: Draw = "sequences", seed: Seed = None
+) -> Int[Tensor, "m k"]:
+    """Draw k negatives for each part of sequences: the parts of other sequences at the same time.
+
+    Those of a shorter sequence are repeated.
+
+    Args:
+        sequences: which sequence each sample is a part of, in ascending order.
+        k: negatives per sample.
+        draw: how to draw the sequences, see `draw_negatives`.
+        seed: of the draw.
+
+    Returns:
+        Indices of samples.
+
+    Example:
+        >>> draw_sequences(torch.tensor([0, 0, 0, 1, 1])).flatten()
+        tensor([3, 4, 3, 0, 1])
+    """
+    _, own, lengths = sequences.unique_consecutive(return_inverse=True, return_counts=True)
+    starts = lengths.cumsum(0) - lengths
+    times = torch.arange(len(own), device=own.device) - starts[own]
+    other = draw_negatives(len(lengths), k, draw, seed, own.device)[own]
+    return starts[other] + times[:, None] % lengths[other]
 
 
 def l1out(scores: Float[Tensor, "n n"] | Pairs) -> Float[Tensor, ""]:

@@ -11,7 +11,6 @@ import warnings
 from typing import TYPE_CHECKING
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.distributions import Distribution, Normal, kl_divergence
 
@@ -29,9 +28,9 @@ from mibounds.bounds.densities import (
     standard_normal,
 )
 from mibounds.bounds.exponential_families import club_normal, club_sample_normal, unwrap
-from mibounds.bounds.from_conditionals import leave_out_own
+from mibounds.bounds.from_conditionals import draw_sequences, leave_out_own, log_ratio
 from mibounds.samples.batches import Batch
-from mibounds.samples.checks import check_samples
+from mibounds.samples.checks import Group, check_samples
 from mibounds.samples.pairs import Negatives
 from mibounds.samples.seeds import Seed
 
@@ -46,7 +45,7 @@ def club(
     y: Shaped[Tensor, "n *event"],
     *,
     negatives: Negatives = "others",
-    group: dist.ProcessGroup | None = None,
+    group: Group = None,
 ) -> Float[Tensor, ""]:
     """CLUB with the conditional p(y|x_i) as a Distribution; see [`mibounds.bounds.club`][].
 
@@ -69,7 +68,10 @@ def club(
     """
     batch = check_samples(y, group)
     base, _ = unwrap(p)
-    if type(base) is Normal:  # itself: a subclass may have another density
+    if not batch.plain:
+        mean = log_prob_mean(p, y, batch, negatives)
+        value = batch.mean(log_ratio(log_prob(p, y), mean))
+    elif type(base) is Normal:  # itself: a subclass may have another density
         check_distribution(p, y)
         value = leave_out_own(club_normal(base, y, batch), batch.size, negatives)
     else:
@@ -85,7 +87,7 @@ def club_sample(
     draw: Draw = "derangement",
     seed: Seed = None,
     index: Int[Tensor, "n k"] | None = None,
-    group: dist.ProcessGroup | None = None,
+    group: Group = None,
 ) -> Float[Tensor, ""]:
     """Sampled CLUB with the conditional as a Distribution; see [`mibounds.bounds.club_sample`][].
 
@@ -113,10 +115,17 @@ def club_sample(
             "pass index[:, None] for one negative per sample."
         )
     if index is None:
-        drawn = draw_negatives(batch.size, k, draw, seed, y.device)
+        if batch.sequences is None:
+            drawn = draw_negatives(batch.size, k, draw, seed, y.device)
+        else:
+            drawn = draw_sequences(batch.all_sequences(y.device), k, draw, seed)
         index = batch.local(batch.from_first(drawn))
     base, _ = unwrap(p)
-    if type(base) is Normal:
+    if batch.weights is not None:
+        each = log_ratio(log_prob(p, y)[:, None], log_prob_at(p, batch.gather(y), index))
+        weights = batch.weights[:, None] * batch.all_weights(each)[index]
+        value = batch.sum((weights * each).sum()) / batch.sum(weights.sum())
+    elif type(base) is Normal:
         check_distribution(p, y)
         others = batch.gather(y)[index.T]
         value = batch.mean(club_sample_normal(base, y, others))
@@ -130,7 +139,7 @@ def l1out(
     p: Distribution,
     y: Shaped[Tensor, "n *event"],
     *,
-    group: dist.ProcessGroup | None = None,
+    group: Group = None,
 ) -> Float[Tensor, ""]:
     """L1Out with the conditional as a Distribution; see [`mibounds.bounds.l1out`][].
 
@@ -156,7 +165,7 @@ def vub(
     y: Shaped[Tensor, "n *event"] | None = None,
     r: Distribution | None = None,
     *,
-    group: dist.ProcessGroup | None = None,
+    group: Group = None,
 ) -> Float[Tensor, ""]:
     """Variational upper bound with the conditional as a Distribution.
 
@@ -194,7 +203,7 @@ def vub(
         check_distribution(p, y)
         return warn_if_infinite("VUB", bounds.vub(log_prob(p, y), log_marginal(r, y), batch))
     kl = divergence(p, r)
-    return bounds.vub_kl(kl, Batch(len(kl), group, kl.device))
+    return bounds.vub_kl(kl, check_samples(kl, group))
 
 
 def ba(
@@ -202,7 +211,7 @@ def ba(
     y: Shaped[Tensor, "n *event"],
     entropy: Tensor | float | None = None,
     *,
-    group: dist.ProcessGroup | None = None,
+    group: Group = None,
 ) -> Float[Tensor, ""]:
     """Barber-Agakov bound with the conditional as a Distribution; see [`mibounds.bounds.ba`][].
 
@@ -231,7 +240,7 @@ def doe(
     y: Shaped[Tensor, "n *event"],
     r: Distribution | None = None,
     *,
-    group: dist.ProcessGroup | None = None,
+    group: Group = None,
 ) -> Float[Tensor, ""]:
     """Difference of entropies with fitted Distributions; see [`mibounds.bounds.doe`][].
 

@@ -64,7 +64,7 @@ class ConcatCritic(Critic):
             return super().score_all(a, b)
         if self.compiled:
             return _fused_concat(a.is_cuda)(a, b, last.weight[0], last.bias)
-        return _ConcatScores.apply(a, b, last.weight[0], last.bias)[0]
+        return score_hidden(a, b, last.weight[0], last.bias)
 
     def width(self, a: Float[Tensor, "n h"]) -> int:
         """Numbers that `score_all` needs for one score."""
@@ -82,6 +82,22 @@ class ConcatCritic(Critic):
         last = layers[0]
         assert isinstance(last, nn.Linear)
         return last
+
+
+def score_hidden(
+    a: Float[Tensor, "n h"],
+    b: Float[Tensor, "m h"],
+    weight: Float[Tensor, " h"],
+    bias: Float[Tensor, " 1"],
+) -> Float[Tensor, "n m"]:
+    """Scores [i, j] of hidden units relu(a_i + b_j) by a last layer, in few passes.
+
+    Example:
+        >>> a, b = torch.ones(2, 3), torch.zeros(4, 3)
+        >>> score_hidden(a, b, torch.ones(3), torch.zeros(1)).shape
+        torch.Size([2, 4])
+    """
+    return _ConcatScores.apply(a, b, weight, bias)[0]  # pyright: ignore[reportOptionalSubscript]
 
 
 class _ConcatScores(torch.autograd.Function):

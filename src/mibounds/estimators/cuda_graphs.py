@@ -7,9 +7,11 @@ the next has to live in tensors that stay where they are.
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -50,6 +52,44 @@ def record_cuda_graph(
         with _own_workspace(), torch.cuda.graph(graph):
             step()
     return graph.replay
+
+
+class Branch:
+    """Work that need not wait for what comes between: in a recorded graph it runs beside that.
+
+    What is done in it starts from where the branch was made, however late it is entered. Outside of
+    a recording everything runs in the order in which it is written.
+
+    Args:
+        device: where.
+
+    Example:
+        >>> x = torch.ones(2)
+        >>> branch = Branch(x.device)
+        >>> y = x + 1  # beside the next line
+        >>> with branch:
+        ...     z = x + 2
+        >>> branch.join()  # from here on z is known
+    """
+
+    def __init__(self, device: torch.device):
+        self._main: torch.cuda.Stream | None = None
+        self._entered: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+        if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            self._main, self._side = torch.cuda.current_stream(), torch.cuda.Stream()
+            self._side.wait_stream(self._main)
+            self._entered = torch.cuda.stream(self._side)
+
+    def __enter__(self) -> None:
+        self._entered.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self._entered.__exit__(*error)
+
+    def join(self) -> None:
+        """Make what follows wait for the branch."""
+        if self._main is not None:
+            self._main.wait_stream(self._side)
 
 
 @contextmanager

@@ -2,30 +2,46 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, Literal, NoReturn
+from typing import TYPE_CHECKING, ClassVar, Literal, NoReturn, TypeGuard
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributions import Distribution, Normal
 from torch.utils.checkpoint import checkpoint
 
 from mibounds import bounds
 from mibounds.bounds import Draw, from_distributions
-from mibounds.bounds.densities import check_distribution, log_prob, log_prob_same, standard_normal
-from mibounds.bounds.exponential_families import club_of_sums, find_centre, sum_normal, unwrap
+from mibounds.bounds.densities import (
+    check_distribution,
+    log_prob,
+    log_prob_same,
+    repeat,
+    standard_normal,
+)
+from mibounds.bounds.exponential_families import (
+    club_columns,
+    club_of_sums,
+    club_sample_columns,
+    find_centre,
+    sum_normal,
+    unwrap,
+)
 from mibounds.bounds.from_conditionals import leave_out_own, log_ratio
 from mibounds.conditionals import Bernoulli, Categorical, Conditional, Gaussian, GaussianMixture
+from mibounds.conditionals import _small_batches as small_batches
 from mibounds.conditionals.copulas import Copula
 from mibounds.estimators.base import Estimator, Side, dims_or_part
 from mibounds.networks import Hidden
-from mibounds.samples.checks import check_pair, check_shapes, check_size
+from mibounds.samples.batches import Batch
+from mibounds.samples.checks import Group, check_pair, check_shapes, check_size
+from mibounds.samples.layouts import once_per_x
 from mibounds.samples.pairs import Negatives, check_negatives
 from mibounds.samples.seeds import Seed
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int, Shaped
+    from jaxtyping import Bool, Float, Int, Shaped
 
 PIECE = 2**15  # rows that CLUB holds at once on a CPU
 
@@ -50,6 +66,7 @@ class ConditionalEstimator(Estimator):
     """
 
     has_conditional = True
+    weighted = True
 
     def __init__(
         self,
@@ -68,7 +85,7 @@ class ConditionalEstimator(Estimator):
         x: Shaped[Tensor, "n *x"],
         y: Shaped[Tensor, "n *y"],
         *,
-        group: dist.ProcessGroup | None = None,
+        group: Group = None,
     ) -> Float[Tensor, ""]:
         """The bound on a batch of samples, in nats: the mean of `terms`, unless redefined."""
         value = check_pair(x, y, group).mean(self.terms(x, y))
@@ -78,37 +95,71 @@ class ConditionalEstimator(Estimator):
 
     def loglikeli(
         self,
-        x: Shaped[Tensor, "n *x"],
-        y: Shaped[Tensor, "n *y"],
+        x: Shaped[Tensor, "b *x"],
+        y: Shaped[Tensor, "b *y"],
         *,
-        group: dist.ProcessGroup | None = None,
+        mask: Bool[Tensor, "b *t"] | None = None,
+        weights: Float[Tensor, "b *w"] | None = None,
+        group: Group = None,
     ) -> Float[Tensor, ""]:
-        """Mean log-likelihood of the samples, 1/N Σ log q(y_i|x_i), in nats."""
-        batch = check_pair(x, y, group)
-        return batch.mean(log_prob(*self.distribution(x, y)))
+        """Mean log-likelihood of the samples, 1/N Σ log q(y_i|x_i), in nats.
 
-    def learning_loss(
-        self,
-        x: Shaped[Tensor, "n *x"],
-        y: Shaped[Tensor, "n *y"],
-        *,
-        group: dist.ProcessGroup | None = None,
+        Minus this is a loss to fit q with, as `learning_loss` is: in training mode, unless
+        gradients are off, q sees the scale of the data here too.
+
+        Args:
+            x: samples, or sequences of them.
+            y: samples or labels.
+            mask: True for the samples that count.
+            weights: how much each sample counts.
+            group: processes whose batches are joined.
+        """
+        rows = self._lay_out(x, y, mask, weights, group, learning=True)
+        if rows.y.ndim and len(rows.y) < 2 and self._passes_over(rows):
+            return self.pass_over(rows)
+        observe = self.training and torch.is_grad_enabled()
+        return -self._fit_of_q(rows.x, rows.y, rows.group, observe)
+
+    def loss(
+        self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"], *, group: Group = None
     ) -> Float[Tensor, ""]:
         """Negative log-likelihood: what to minimise to fit q. A constant where p(y|x) is known."""
-        batch = check_pair(x, y, group)
-        if self.training and isinstance(self.conditional, Conditional):
-            self.conditional.observe(x, y, batch)
-        loss = -batch.mean(log_prob(*self.distribution(x, y)))
+        loss = self._fit_of_q(x, y, group, self.training)
         return loss if isinstance(self.conditional, nn.Module) else loss.detach()
+
+    def _fit_of_q(self, x: Tensor, y: Tensor, group: Group, observe: bool) -> Tensor:
+        """Negative log-likelihood of q, which may see the scale of the data first."""
+        q = self.conditional
+        if group is None and _is_plain(q) and small_batches.works(q, x, y):
+            value = small_batches.negative_log_likelihood(q, x, y, observe)
+            if value is not None:
+                return value
+        batch = check_pair(x, y, group)
+        if observe and isinstance(q, Conditional):
+            q.observe(x, y, batch)
+        return -batch.mean(log_prob(*self.distribution(x, y)))
 
     def distribution(self, x: Tensor, y: Tensor) -> tuple[Distribution, Tensor]:
         """The conditional at x, and y in the shape of its events."""
         check_shapes(x, y)
         if isinstance(self.conditional, Conditional):
             y = self.conditional.check_y(y)
-        p = self.conditional(x)
+        once, p = once_per_x(x), None
+        if once is not None:
+            p = repeat(self.conditional(once[0]), *once[1:])
+        if p is None:
+            p = self.conditional(x)
         check_distribution(p, y)
         return p, y
+
+    def _in_small_units(
+        self, x: Tensor, y: Tensor, group: Group
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Mean and precision of a diagonal Gaussian q, and y, where the short way works."""
+        q = self.conditional
+        if group is None and _is_plain(q) and small_batches.works(q, x, y):
+            return small_batches.parameters_in_units(q, x, y)
+        return None
 
 
 class CLUB(ConditionalEstimator):
@@ -122,7 +173,8 @@ class CLUB(ConditionalEstimator):
         y_dim: columns of y.
         hidden: hidden units of the default conditional, a diagonal `Gaussian`.
         conditional: learnt or known conditional, instead of the default.
-        negatives: "others" for the unbiased sum, "all" for the paper's 1/N².
+        negatives: "others" for the unbiased sum, "all" for the paper's 1/N²; "sequences" for the
+            y of other sequences only.
 
     Example:
         >>> estimator = CLUB(3, 2, 16)
@@ -156,19 +208,21 @@ class CLUB(ConditionalEstimator):
         x: Shaped[Tensor, "n *x"],
         y: Shaped[Tensor, "n *y"],
         *,
-        group: dist.ProcessGroup | None = None,
+        group: Group = None,
     ) -> Float[Tensor, ""]:
+        if (units := self._in_small_units(x, y, group)) is not None:
+            value = leave_out_own(club_columns(*units), len(y), self.negatives)
+            if math.isfinite(value.item()):
+                return value
         check_shapes(x, y)
-        q = self.conditional
-        if len(x) > PIECE and not x.is_cuda and isinstance(q, Gaussian) and type(q) is Gaussian:
+        q, whole = self.conditional, isinstance(group, Batch)
+        if len(x) > PIECE and not x.is_cuda and _is_plain(q) and not whole:
             return self._in_pieces(q, x, y, group)
         return from_distributions.club(
             *self.distribution(x, y), negatives=self.negatives, group=group
         )
 
-    def _in_pieces(
-        self, q: Gaussian, x: Tensor, y: Tensor, group: dist.ProcessGroup | None
-    ) -> Tensor:
+    def _in_pieces(self, q: Gaussian, x: Tensor, y: Tensor, group: Group) -> Tensor:
         """The same, some rows at a time, which are computed again for the gradient.
 
         The sums over a batch are all that CLUB needs of it. On a CPU new memory for a large batch
@@ -202,7 +256,7 @@ class CLUBSample(ConditionalEstimator):
         conditional: learnt or known conditional, instead of the default.
         k: negatives per sample.
         draw: how to draw them, see [`mibounds.bounds.draw_negatives`][]; the paper's is
-            "uniform".
+            "uniform". "sequences" for the y of other sequences at the same time.
 
     Example:
         >>> estimator = CLUBSample(3, 2, 16, k=4)
@@ -240,7 +294,7 @@ class CLUBSample(ConditionalEstimator):
         *,
         seed: Seed = None,
         index: Int[Tensor, "n k"] | None = None,
-        group: dist.ProcessGroup | None = None,
+        group: Group = None,
     ) -> Float[Tensor, ""]:
         """The bound on a batch of samples, in nats.
 
@@ -251,6 +305,13 @@ class CLUBSample(ConditionalEstimator):
             index: negatives drawn already, for a value that can be repeated.
             group: processes whose batches are joined; the first one draws.
         """
+        short = self.k == 1 and index is None
+        if short and (units := self._in_small_units(x, y, group)) is not None:
+            drawn = bounds.draw_negatives(len(y), 1, self.draw, seed, y.device)
+            value = club_sample_columns(*units, drawn[:, 0])
+            if math.isfinite(value.item()):
+                return value
+            index = drawn
         p, y = self.distribution(x, y)
         return from_distributions.club_sample(
             p, y, k=self.k, draw=self.draw, seed=seed, index=index, group=group
@@ -282,7 +343,7 @@ class L1Out(ConditionalEstimator):
         x: Shaped[Tensor, "n *x"],
         y: Shaped[Tensor, "n *y"],
         *,
-        group: dist.ProcessGroup | None = None,
+        group: Group = None,
     ) -> Float[Tensor, ""]:
         return from_distributions.l1out(*self.distribution(x, y), group=group)
 
@@ -359,15 +420,15 @@ class VUB(ConditionalEstimator):
             return from_distributions.divergence(p, r)
         return log_ratio(log_prob(p, y), from_distributions.log_marginal(r, y))
 
-    def learning_loss(
+    def loss(
         self,
         x: Shaped[Tensor, "n *x"],
         y: Shaped[Tensor, "n *y"],
         *,
-        group: dist.ProcessGroup | None = None,
+        group: Group = None,
     ) -> Float[Tensor, ""]:
         """Negative log-likelihood of q, and of r(y) where that is learnt."""
-        loss = super().learning_loss(x, y, group=group)
+        loss = super().loss(x, y, group=group)
         if isinstance(self.marginal, Conditional):
             loss = loss + _marginal_loss(self.marginal, y, self.training, group)
         return loss
@@ -416,14 +477,14 @@ class BA(ConditionalEstimator):
         if entropy is None:
             self.side: Side = "neither"
             self.condition = "the entropy is estimated"
-            self.linear = False
+            self.linear = self.weighted = False
 
     def forward(
         self,
         x: Shaped[Tensor, "n *x"],
         y: Shaped[Tensor, "n *y"],
         *,
-        group: dist.ProcessGroup | None = None,
+        group: Group = None,
     ) -> Float[Tensor, ""]:
         if self.entropy is None:
             return from_distributions.ba(*self.distribution(x, y), group=group)
@@ -477,16 +538,21 @@ class DoE(ConditionalEstimator):
         p, y = self.distribution(x, y)
         return log_prob(p, y) - _log_learnt_marginal(self.marginal, y)
 
-    def learning_loss(
+    def loss(
         self,
         x: Shaped[Tensor, "n *x"],
         y: Shaped[Tensor, "n *y"],
         *,
-        group: dist.ProcessGroup | None = None,
+        group: Group = None,
     ) -> Float[Tensor, ""]:
         """Negative log-likelihoods of q(y|x) and of r(y)."""
-        loss = super().learning_loss(x, y, group=group)
+        loss = super().loss(x, y, group=group)
         return loss + _marginal_loss(self.marginal, y, self.training, group)
+
+
+def _is_plain(q: object) -> TypeGuard[Gaussian]:
+    """Whether this is the diagonal Gaussian itself: a subclass may have another density."""
+    return type(q) is Gaussian
 
 
 def _marginal_for(conditional: object, family: type[Conditional]) -> Conditional:
@@ -518,9 +584,7 @@ def _log_learnt_marginal(marginal: Conditional, y: Tensor) -> Tensor:
     return log_prob_same(marginal(_nothing(marginal, 1)), marginal.check_y(y))
 
 
-def _marginal_loss(
-    marginal: Conditional, y: Tensor, training: bool, group: dist.ProcessGroup | None
-) -> Tensor:
+def _marginal_loss(marginal: Conditional, y: Tensor, training: bool, group: Group) -> Tensor:
     """Negative log-likelihood of the learnt marginal, which sees y while it trains."""
     batch = check_pair(y, y, group)
     if training:

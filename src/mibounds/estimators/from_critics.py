@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from mibounds import bounds
@@ -18,7 +17,7 @@ from mibounds.critics.base import score_pairs
 from mibounds.estimators.base import Estimator, dims_or_part
 from mibounds.networks import MLP, Hidden, Standardiser
 from mibounds.samples.batches import Batch
-from mibounds.samples.checks import check_pair, check_real
+from mibounds.samples.checks import Group, check_pair, check_real
 from mibounds.samples.pairs import Negatives, Pairs, check_negatives
 
 if TYPE_CHECKING:
@@ -34,10 +33,12 @@ class CriticEstimator(Estimator):
         hidden: hidden units of the default critic, `ConcatCritic`.
         critic: instead of those three, a module or any callable from n pairs to n scores.
         negatives: "others" leaves the pairs (x_i, y_i) out of the product of the marginals; "all"
-            keeps them, which caps the value at log N (not that of SMILE; InfoNCE is always "all").
+            keeps them, which caps the value at log N (not that of SMILE; InfoNCE is always "all");
+            "sequences" takes only parts of other sequences.
     """
 
     has_conditional = False
+    weighted = True
 
     def __init__(
         self,
@@ -58,17 +59,17 @@ class CriticEstimator(Estimator):
         x: Shaped[Tensor, "n *x"],
         y: Shaped[Tensor, "n *y"],
         *,
-        group: dist.ProcessGroup | None = None,
+        group: Group = None,
     ) -> Float[Tensor, ""]:
         """The bound on a batch of samples, in nats."""
         return self.from_scores(self.scores(x, y, group), x, y)
 
-    def learning_loss(
+    def loss(
         self,
         x: Shaped[Tensor, "n *x"],
         y: Shaped[Tensor, "n *y"],
         *,
-        group: dist.ProcessGroup | None = None,
+        group: Group = None,
     ) -> Float[Tensor, ""]:
         """What to minimise to fit the critic: minus the bound, unless said otherwise."""
         self.observe(x, y, group)
@@ -87,7 +88,7 @@ class CriticEstimator(Estimator):
         if isinstance(self.critic, nn.Module):
             self.critic.compile(*args, **kwargs)
 
-    def observe(self, x: Tensor, y: Tensor, group: dist.ProcessGroup | None) -> None:
+    def observe(self, x: Tensor, y: Tensor, group: Group) -> None:
         """Let the learnable parts see the scale of the data, while training."""
         batch = check_pair(x, y, group)
         if self.training and isinstance(self.critic, Critic):
@@ -97,7 +98,7 @@ class CriticEstimator(Estimator):
         self,
         x: Shaped[Tensor, "n *x"],
         y: Shaped[Tensor, "n *y"],
-        group: dist.ProcessGroup | None = None,
+        group: Group = None,
     ) -> Pairs:
         """Scores of all pairs, [i, j] = f(x_i, y_j), as `from_scores` takes them."""
         return score_pairs(self.critic, x, y, check_pair(x, y, group))
@@ -167,12 +168,12 @@ class MINE(CriticEstimator):
     def from_scores(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
         return bounds.dv(scores, self.negatives)
 
-    def learning_loss(
+    def loss(
         self,
         x: Shaped[Tensor, "n *x"],
         y: Shaped[Tensor, "n *y"],
         *,
-        group: dist.ProcessGroup | None = None,
+        group: Group = None,
     ) -> Float[Tensor, ""]:
         """Minus the bound, with the gradient of the moving average; moves that average."""
         self.observe(x, y, group)
@@ -246,6 +247,7 @@ class InfoNCE(CriticEstimator):
     equation = "5"
     reference = "van den Oord et al. 2018"
     capped = True
+    weighted = False
 
     def __init__(
         self,
@@ -309,6 +311,7 @@ class TUBA(CriticEstimator):
                 "leave negatives or alpha out."
             )
         self.alpha = alpha
+        self.weighted = alpha == 0
         if log_baseline is None and isinstance(self.critic, Critic):
             log_baseline = _Baseline(self.critic.y_dim, hidden)
         self.log_baseline = log_baseline
@@ -323,7 +326,7 @@ class TUBA(CriticEstimator):
             return bounds.tuba_interpolated(scores, log_baseline, self.alpha)
         return bounds.tuba(scores, log_baseline, self.negatives)
 
-    def observe(self, x: Tensor, y: Tensor, group: dist.ProcessGroup | None) -> None:
+    def observe(self, x: Tensor, y: Tensor, group: Group) -> None:
         super().observe(x, y, group)
         if self.training and isinstance(self.log_baseline, _Baseline):
             self.log_baseline.observe(y, check_pair(x, y, group))
@@ -370,12 +373,12 @@ class JS(CriticEstimator):
         nothing = scores.diagonal.new_zeros(scores.batch.size)
         return bounds.tuba(scores, nothing, self.negatives)  # with baseline 1: NWJ of 1 + f
 
-    def learning_loss(
+    def loss(
         self,
         x: Shaped[Tensor, "n *x"],
         y: Shaped[Tensor, "n *y"],
         *,
-        group: dist.ProcessGroup | None = None,
+        group: Group = None,
     ) -> Float[Tensor, ""]:
         """Minus the Jensen-Shannon objective, which is not the value."""
         self.observe(x, y, group)
@@ -425,7 +428,7 @@ class SMILE(CriticEstimator):
     def from_scores(self, scores: Pairs, x: Tensor, y: Tensor) -> Tensor:
         return bounds.smile(scores, self.clip, self.negatives)
 
-    learning_loss = JS.learning_loss
+    loss = JS.loss
 
 
 class FLO(CriticEstimator):
@@ -474,7 +477,7 @@ class FLO(CriticEstimator):
             u = _vector("potential", self.potential(x, y), len(x))
         return bounds.flo(scores, u, self.negatives)
 
-    def observe(self, x: Tensor, y: Tensor, group: dist.ProcessGroup | None) -> None:
+    def observe(self, x: Tensor, y: Tensor, group: Group) -> None:
         super().observe(x, y, group)
         if self.training and isinstance(self.potential, Critic):
             self.potential.observe(x, y, check_pair(x, y, group))

@@ -6,18 +6,18 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mibounds.estimators.base import Estimator
-from mibounds.networks import MLP, Hidden, Standardiser
-from mibounds.samples.checks import check_pair, check_real, check_size
+from mibounds.networks import MLP, Hidden, Standardiser, observe
+from mibounds.samples.checks import Group, check_pair, check_real, check_size
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Shaped
+    from jaxtyping import Bool, Float, Shaped
 
 MOMENTUM = 0.02  # weight of a batch in the statistics that standardise
+FAR = 30.0  # median distances, and standard deviations, from which on a value counts as no more
 RARE = 1e-4  # frequency that a label has at least
 NEIGHBOURS = 8  # samples nearest in a real third variable, among which y is exchanged
 
@@ -62,6 +62,7 @@ class Ratio(Estimator):
     has_conditional = False
     frequencies: Tensor
     batches: Tensor
+    signs: Tensor  # of the scores of a given pair and of a product pair in the loss
 
     def __init__(
         self,
@@ -95,6 +96,7 @@ class Ratio(Estimator):
         )
         self.frequencies /= max(1, self.labels)
         self.register_buffer("batches", torch.zeros(()))
+        self.register_buffer("signs", torch.tensor([-1.0, 1.0]), persistent=False)
 
     def forward(
         self,
@@ -102,7 +104,7 @@ class Ratio(Estimator):
         y: Shaped[Tensor, "n *y"],
         given: Shaped[Tensor, "n *g"] | None = None,
         *,
-        group: dist.ProcessGroup | None = None,
+        group: Group = None,
     ) -> Float[Tensor, ""]:
         """The mean log-ratio of the given pairs, in nats."""
         batch = check_pair(x, y, group)
@@ -115,7 +117,9 @@ class Ratio(Estimator):
         y: Shaped[Tensor, "n *y"],
         given: Shaped[Tensor, "n *g"] | None = None,
         *,
-        group: dist.ProcessGroup | None = None,
+        mask: Bool[Tensor, "n *t"] | None = None,
+        weights: Float[Tensor, "n *w"] | None = None,
+        group: Group = None,
         generator: torch.Generator | None = None,
     ) -> Float[Tensor, ""]:
         """The classifier's loss on spread samples; the value does not minimise it.
@@ -124,9 +128,17 @@ class Ratio(Estimator):
             x: samples.
             y: samples or labels.
             given: the third variable, if there is one.
+            mask: True for the samples that count.
+            weights: refused.
             group: processes whose batches are joined.
             generator: source of the noise and of the exchanges.
         """
+        rows = self._lay_out(x, y, mask, weights, group, learning=True)
+        if rows.samples < 2 and self._passes_over(rows):
+            return self.pass_over(rows)
+        if rows.y is not y and given is not None:
+            given = self._lay_out(x, given, mask, None, None).y
+        x, y, group, _ = rows
         batch = check_pair(x, y, group)
         x, y, given = self.check(x, y, given)
         if self.training:
@@ -162,10 +174,10 @@ class Ratio(Estimator):
     @torch.no_grad()
     def observe(self, x: Tensor, y: Tensor, given: Tensor | None) -> None:
         """Update the statistics that standardise, and the frequencies of labels."""
-        for standard, value in zip(self.standards, (x, y, given), strict=True):
-            assert isinstance(standard, Standardiser)
-            if len(standard.mean) and value is not None:
-                standard.observe(value.detach())
+        sides = zip(self.standards, (x, y, given), strict=True)
+        real: Any = [(s, v.detach()) for s, v in sides if len(s.mean) and v is not None]  # pyright: ignore
+        near = _near(torch.cat([v for _, v in real], 1)).split([v.shape[1] for _, v in real], 1)
+        observe([(s, v) for (s, _), v in zip(real, near, strict=True)])
         if self.by_label:
             shown = F.one_hot(y, self.labels).to(self.frequencies.dtype)
             rows = shown.new_ones(len(y), 1)
@@ -181,10 +193,11 @@ class Ratio(Estimator):
     def standardise(
         self, x: Tensor, y: Tensor, given: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Standardise what is real."""
-        x = self.standards[0](x)
-        y = y if self.labels else self.standards[1](y)
-        return x, y, self.standards[2](given) if given is not None and self.given_dim else given
+        """Standardise what is real; what lies very far out is moved nearer."""
+        x = _limit(self.standards[0](x))
+        y = y if self.labels else _limit(self.standards[1](y))
+        real = given is not None and self.given_dim
+        return x, y, _limit(self.standards[2](given)) if real else given
 
     def blur(
         self, x: Tensor, y: Tensor, generator: torch.Generator | None = None
@@ -209,7 +222,7 @@ class Ratio(Estimator):
         """
         if self.labels:
             return self.of_labels(x, given, size).gather(1, y[:, None])[:, 0]
-        return self._scores([x, y], given, size)[:, 0]
+        return self._scores([x, y], given, size).squeeze(1)
 
     def of_labels(
         self, x: Tensor, given: Tensor | None = None, size: Tensor | None = None
@@ -235,6 +248,10 @@ class Ratio(Estimator):
         return (self._scores([x], given, size).softmax(1) * ratios).sum(1)
 
     def _scores(self, parts: list[Tensor], given: Tensor | None, size: Tensor | None) -> Tensor:
+        return self.classifier(self._see(parts, given, size))
+
+    def _see(self, parts: list[Tensor], given: Tensor | None, size: Tensor | None) -> Tensor:
+        """What the classifier sees: the columns of all parts side by side."""
         x = parts[0]
         if given is not None and self.given_labels:
             parts.append(F.one_hot(given, self.given_labels).to(x.dtype))
@@ -242,7 +259,7 @@ class Ratio(Estimator):
             parts.append(given)
         if self.spread is not None:
             parts.append(x.new_full((len(x), 1), -1.0) if size is None else size)
-        return self.classifier(torch.cat(parts, 1))
+        return torch.cat(parts, 1)
 
     def losses(
         self,
@@ -253,29 +270,56 @@ class Ratio(Estimator):
         generator: torch.Generator | None = None,
     ) -> Float[Tensor, " n"]:
         """The classifier's loss of each sample, after `blur`."""
-        own = self.log_ratios(x, y, given, size)
         if not self.labels:
-            return F.softplus(-own) + F.softplus(self._exchanged(x, y, size, given, generator))
+            return self.losses_of_pairs(self.pairs(x, y, size, given, generator))
+        own = self.log_ratios(x, y, given, size)
         if self.by_label:
             return -own
         assert given is not None
         baseline = F.cross_entropy(self.baseline(given), y, reduction="none")
         return baseline - (own - baseline.detach())
 
-    def _exchanged(
+    def pairs(
         self,
         x: Tensor,
         y: Tensor,
         size: Tensor | None,
+        given: Tensor | None = None,
+        generator: torch.Generator | None = None,
+        *,
+        shuffled: bool = False,
+    ) -> Float[Tensor, "n 2 inputs"]:
+        """What the classifier sees of each given pair, and of a product pair; y is no label.
+
+        Args:
+            x: standardised samples, after `blur`.
+            y: standardised samples.
+            size: how far each is spread.
+            given: the third variable, if there is one.
+            generator: source of the exchanges.
+            shuffled: whether the samples are in random order, so that the next one is any other.
+        """
+        joint = self._see([x, y], given, size)
+        product = self._exchange(x, y, given, generator, shuffled)
+        return torch.stack([joint, self._see([*product], given, size)], 1)
+
+    def losses_of_pairs(self, pairs: Float[Tensor, "n 2 inputs"]) -> Float[Tensor, " n"]:
+        """The classifier's loss of each given pair with its product pair."""
+        scores = self.classifier(pairs.flatten(0, 1)).view(-1, 2)
+        return F.softplus(scores * self.signs).sum(1)
+
+    def _exchange(
+        self,
+        x: Tensor,
+        y: Tensor,
         given: Tensor | None,
         generator: torch.Generator | None,
-    ) -> Tensor:
-        """The log-ratios of product pairs. What is spread stays with the size of its noise."""
-        if self.noisy:
-            x = exchange(x, given, generator)
-        else:
-            y = exchange(y, given, generator)
-        return self.log_ratios(x, y, given, size)
+        shuffled: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        """Product pairs. What is spread stays with the size of its noise."""
+        side, simple = x if self.noisy else y, shuffled and given is None
+        side = side.roll(1, 0) if simple else exchange(side, given, generator)
+        return (side, y) if self.noisy else (x, side)
 
     @torch.no_grad()
     def judge(
@@ -304,7 +348,7 @@ class Ratio(Estimator):
         """
         if self.labels:
             return own.mean(), own.mean()
-        others = self._exchanged(x, y, size, given, generator)
+        others = self.log_ratios(*self._exchange(x, y, given, generator), given, size)
         known = 2 * math.log(2) - (F.softplus(-own) + F.softplus(others)).mean()
         return own.mean() - others.logsumexp(0) + math.log(len(own)), 4 * known
 
@@ -372,6 +416,20 @@ def exchange(
     other = torch.empty_like(order)
     other[order] = order[after]
     return y[other]
+
+
+def _near(columns: Tensor) -> Tensor:
+    """Columns without outliers, which would make all else look constant for many batches."""
+    centre = columns.median(0).values
+    off = columns - centre
+    reach = FAR * off.abs().median(0).values
+    reach = torch.where(reach > 0, reach, torch.inf)  # most values are the same
+    return centre + off.clamp(-reach, reach)
+
+
+def _limit(columns: Tensor) -> Tensor:
+    """Standardised columns, of which an outlier is no more than that; infinity becomes NaN."""
+    return columns + (columns.clamp(-FAR, FAR) - columns)
 
 
 def _one_label(name: str, labels: Tensor, sizes: tuple[int, ...]) -> Tensor:

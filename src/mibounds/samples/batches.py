@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Shaped
+    from jaxtyping import Float, Int, Shaped
 
 
 class Batch:
@@ -29,6 +29,9 @@ class Batch:
         n: number of samples on this process.
         group: process group; None for only this process.
         device: where the exchanged numbers live.
+        weights: of the samples of this process, in a mean; None if all count the same.
+        sequences: which sequence each sample of this process is a part of, 0, 1, ...; its negatives
+            are then those of other sequences. None if each sample is on its own.
 
     Example:
         >>> batch = Batch(3)
@@ -41,8 +44,11 @@ class Batch:
         n: int,
         group: dist.ProcessGroup | None = None,
         device: torch.device | str | None = None,
+        weights: Float[Tensor, " n"] | None = None,
+        sequences: Int[Tensor, " n"] | None = None,
     ):
         self.group, self.n = group, n
+        self.weights, self.sequences = weights, sequences
         if group is None:
             self.sizes, self.rank = [n], 0
         else:
@@ -71,9 +77,36 @@ class Batch:
 
     def mean(self, values: Float[Tensor, "n *s"]) -> Float[Tensor, "*s"]:
         """Mean over all samples, of one value for each sample of this process."""
+        if self.weights is not None:
+            weights = self.weights.to(values.dtype)
+            return self.sum(torch.tensordot(weights, values, 1)) / self.sum(weights.sum())
         if self.group is None:
             return values.mean(0)
         return self.sum(values.sum(0)) / self.size
+
+    @property
+    def plain(self) -> bool:
+        """Whether all samples count the same, each on its own."""
+        return self.weights is None and self.sequences is None
+
+    def all_weights(self, like: Tensor) -> Float[Tensor, " size"]:
+        """Weights of all samples."""
+        if self.weights is None:
+            return like.new_ones(self.size)
+        return self.gather(self.weights.to(like.dtype))
+
+    def all_sequences(self, device: torch.device) -> Int[Tensor, " size"]:
+        """The sequence of each of all samples, numbered over all processes."""
+        if self.sequences is None:
+            return torch.arange(self.size, device=device)
+        own = self.sequences + self.rank * 2**31
+        return torch.unique(self.gather(own), return_inverse=True)[1]
+
+    def others(self, values: Float[Tensor, "size *s"]) -> Float[Tensor, "size *s"]:
+        """For each of all samples, the sum of a value over those of other sequences."""
+        own = self.all_sequences(values.device)
+        sums = values.new_zeros(self.size, *values.shape[1:]).index_add(0, own, values)
+        return values.sum(0) - sums[own]
 
     def average(self, mean: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
         """Mean over all samples, of the mean over those of this process."""

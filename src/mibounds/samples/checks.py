@@ -6,10 +6,12 @@ checked only on a CPU, because reading them stalls a GPU.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from numbers import Integral
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -17,16 +19,23 @@ from torch import Tensor
 
 from mibounds.samples.batches import Batch
 
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
 _unchecked = ContextVar("without_check", default=False)
 
 
-def check_pair(x: Tensor, y: Tensor, group: dist.ProcessGroup | None = None) -> Batch:
+Group = dist.ProcessGroup | Batch | None  # whose batches are joined, or the batch itself
+
+
+def check_pair(x: Tensor, y: Tensor, group: Group = None) -> Batch:
     """Check that x and y are the two sides of n >= 2 joint samples.
 
     Args:
         x: one sample per row.
         y: one sample per row, as many rows as x.
-        group: processes over which the samples are spread; None if they are all here.
+        group: processes over which the samples are spread; None if they are all here. Or the batch
+            that they make up, if that has weights or sequences.
 
     Returns:
         The batch that they make up.
@@ -36,13 +45,13 @@ def check_pair(x: Tensor, y: Tensor, group: dist.ProcessGroup | None = None) -> 
         8
     """
     check_shapes(x, y)
-    return Batch(len(x), group, x.device)
+    return group if isinstance(group, Batch) else Batch(len(x), group, x.device)
 
 
-def check_samples(y: Tensor, group: dist.ProcessGroup | None = None) -> Batch:
+def check_samples(y: Tensor, group: Group = None) -> Batch:
     """Check one side of the samples; see `check_pair`."""
     _check_tensor("y", y)
-    return Batch(len(y), group, y.device)
+    return group if isinstance(group, Batch) else Batch(len(y), group, y.device)
 
 
 def check_shapes(x: Tensor, y: Tensor) -> None:
@@ -172,58 +181,37 @@ def seems_finite(value: object) -> bool:
     value = value.detach()
     try:
         # A finite sum has finite terms; an infinite one may have overflowed, so check each term.
-        return bool(value.sum().isfinite()) or bool(value.isfinite().all())
+        return math.isfinite(value.sum().item()) or bool(value.isfinite().all())
     except RuntimeError:  # under vmap, where no single value can be read
         return True
 
 
-def lay_out_samples(
-    x: Tensor, y: Tensor, mask: Tensor | None = None, sequences: bool = True
-) -> tuple[Tensor, Tensor]:
-    """One sample per row: sequences are laid end to end, without their padding.
-
-    Args:
-        x: samples, (n, x_dim), or sequences of them, (batch, time, x_dim).
-        y: samples or labels, of the same leading shape.
-        mask: True for the samples that count.
-        sequences: whether three dimensions of x are sequences where no mask says so.
-
-    Returns:
-        x and y with the same number of rows.
+def zero_of(*values: Tensor) -> Tensor:
+    """Zero that depends on tensors, so that each of them gets a gradient: of zeros, even for NaN.
 
     Example:
-        >>> x, y = lay_out_samples(torch.zeros(2, 5, 3), torch.zeros(2, 5))
-        >>> x.shape, y.shape
-        (torch.Size([10, 3]), torch.Size([10]))
+        >>> x = torch.full((1, 3), torch.nan, requires_grad=True)
+        >>> zero_of(x).backward()
+        >>> x.grad
+        tensor([[0., 0., 0.]])
     """
-    for name, value in (("x", x), ("y", y)):
-        if not isinstance(value, Tensor):
-            raise ValueError(
-                f"Expected {name} to be a torch.Tensor but got {type(value).__name__}; "
-                "convert it with torch.as_tensor."
-            )
-    if mask is None:
-        if x.ndim != 3 or not sequences:
-            return x, y
-        if y.ndim < 2 or y.shape[:2] != x.shape[:2]:
-            raise ValueError(
-                f"Expected y of shape ({x.shape[0]}, {x.shape[1]}, ...), a value for each time "
-                f"of the sequences x, but got {tuple(y.shape)}; for one value per sequence pass "
-                "y[:, None].expand(-1, x.shape[1], -1)."
-            )
-        return x.flatten(0, 1), y.flatten(0, 1)
-    if mask.dtype != torch.bool:
-        raise ValueError(
-            f"Expected mask to be of torch.bool, True for samples that count, but got "
-            f"{mask.dtype}; call mask.bool()."
-        )
-    if not x.shape[: mask.ndim] == y.shape[: mask.ndim] == mask.shape:
-        raise ValueError(
-            f"Expected mask of the leading shape of x and y, {tuple(x.shape[:2])} and "
-            f"{tuple(y.shape[:2])}, but got {tuple(mask.shape)}; "
-            "bring all three to one leading shape."
-        )
-    return x[mask], y[mask]
+    parts = [v.flatten()[:0].sum() for v in values if v.is_floating_point()]
+    return sum(parts[1:], parts[0])
+
+
+def weighted_mean(
+    values: Float[Tensor, "n *s"], weights: Float[Tensor, " n"] | None = None
+) -> Float[Tensor, "*s"]:
+    """Mean over the samples, each with its weight; 0 where nothing has any.
+
+    Example:
+        >>> weighted_mean(torch.tensor([1.0, 3.0]), torch.tensor([3.0, 1.0])).item()
+        1.5
+    """
+    if weights is None:
+        return values.mean(0)
+    total = weights.sum()
+    return torch.tensordot(weights, values, 1) / torch.where(total == 0, 1.0, total)
 
 
 def holds_samples(value: object) -> bool:

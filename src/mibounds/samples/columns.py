@@ -172,7 +172,7 @@ def find_missing(name: str, data: Any) -> Bool[np.ndarray, " n"]:
         >>> find_missing("x", [[1.0, 2.0], [float("nan"), 1.0]]).tolist()
         [False, True]
     """
-    raw, _ = _split(name, data)
+    raw, _ = split_columns(name, data)
     missing = np.zeros(len(raw[0]) if raw else 0, bool)
     for column in raw:
         if column.dtype.kind == "O":
@@ -208,7 +208,7 @@ def as_columns(
         >>> as_columns("x", [[0.5, 1], [0.25, 0], [0.125, 1]], ["continuous", "discrete"]).kinds
         ('continuous', 'discrete')
     """
-    raw, labels = _split(name, data)
+    raw, labels = split_columns(name, data)
     if rows is not None:
         raw = [column[rows] for column in raw]
     if not raw or not len(raw[0]):
@@ -277,7 +277,7 @@ def split_dataset(data: Dataset) -> tuple[Tensor, Tensor]:
     )
 
 
-def _split(name: str, data: Any) -> tuple[list[np.ndarray], list[str]]:
+def split_columns(name: str, data: Any) -> tuple[list[np.ndarray], list[str]]:
     """Each column apart, with its name."""
     if isinstance(data, Tensor):
         data = data.detach().cpu()

@@ -23,7 +23,7 @@ from mibounds.samples.batches import Batch
 if TYPE_CHECKING:
     from jaxtyping import Float, Shaped
 
-Negatives = Literal["others", "all"]
+Negatives = Literal["others", "all", "sequences"]
 Map = Callable[..., Tensor]  # of a block of scores, and of vectors with a number for each column
 
 BLOCK = 2**19  # numbers behind a block: few enough for the cache of a core
@@ -108,12 +108,16 @@ class Pairs:
         Returns:
             For dim 0 one value for each column, for dim 1 one for each row, else a scalar.
         """
-        fill = -math.inf if check_negatives(negatives) == "others" else None
+        fill = -math.inf if check_negatives(negatives) != "all" else None
         if dim == 0:
-            columns = _merge(self._reduce(lambda s: s.logsumexp(0), fill, map, extras, along=True))
+            columns = _merge(self._reduce(_log_sum_columns, fill, map, extras, along=True))
             return self.batch.logsumexp(columns)
-        rows = _merge(self._reduce(lambda s: s.logsumexp(1), fill, map, extras))
-        return rows if dim == 1 else self.batch.logsumexp(rows.logsumexp(0))
+        rows = _merge(self._reduce(_log_sum_rows, fill, map, extras))
+        if dim == 1:
+            return rows
+        if self.batch.weights is not None:
+            rows = rows + self.batch.weights.to(rows.dtype).log()
+        return self.batch.logsumexp(rows.logsumexp(0))
 
     def log_mean_exp(
         self,
@@ -123,28 +127,47 @@ class Pairs:
         extras: Sequence[Tensor] = (),
     ) -> Float[Tensor, "..."]:
         """Logarithm of the mean of exp(scores); see `log_sum_exp`."""
-        count = self.batch.size - (negatives == "others")
+        total = self.log_sum_exp(dim, negatives, map, extras)
+        if self.batch.plain:
+            count = self.batch.size - (negatives != "all")
+            return total - math.log(count if dim is not None else count * self.batch.size)
+        return total - self._weight_of_negatives(dim, negatives).log()
+
+    def _weight_of_negatives(self, dim: int | None, negatives: Negatives) -> Tensor:
+        """How much the negatives weigh: of each y (0), of each x (1), or of all (None)."""
+        weights = self.batch.all_weights(self.diagonal)
+        every = (
+            self.batch.others(weights) if negatives != "all" else weights.sum().expand_as(weights)
+        )
         if dim is None:
-            count *= self.batch.size
-        return self.log_sum_exp(dim, negatives, map, extras) - math.log(count)
+            return (weights * every).sum()
+        return every if dim == 0 else self.batch.local(every)
 
     def mean_of(
         self, map: Map, negatives: Negatives, extras: Sequence[Tensor] = ()
     ) -> Float[Tensor, ""]:
         """Mean over all negatives of a function of their scores."""
-        fill = 0.0 if check_negatives(negatives) == "others" else None
-        total = self._reduce(lambda s: s.sum(1), fill, map, extras).sum()
-        return self.batch.sum(total) / (
-            self.batch.size * (self.batch.size - (negatives == "others"))
-        )
+        fill = 0.0 if check_negatives(negatives) != "all" else None
+        rows = self._reduce(_sum_rows, fill, map, extras).sum(0)
+        if self.batch.plain:
+            return self.batch.sum(rows.sum()) / (
+                self.batch.size * (self.batch.size - (negatives != "all"))
+            )
+        if self.batch.weights is not None:
+            rows = rows * self.batch.weights.to(rows.dtype)
+        return self.batch.sum(rows.sum()) / self._weight_of_negatives(None, negatives)
 
-    def row_means(self) -> Float[Tensor, " n"]:
+    def row_means(self, negatives: Negatives = "all") -> Float[Tensor, " n"]:
         """Mean over the y's of the scores of each x; -inf where one of them is."""
-        return self._reduce(lambda s: s.sum(1), None).sum(0) / self.batch.size
+        fill = 0.0 if check_negatives(negatives) != "all" else None
+        rows = self._reduce(_sum_rows, fill).sum(0)
+        if self.batch.plain:
+            return rows / (self.batch.size - (negatives != "all"))
+        return rows / self._weight_of_negatives(1, negatives)
 
     def _reduce(
         self,
-        reduce: Callable[[Tensor], Tensor],
+        reduce: Callable[[Tensor, Tensor | None], Tensor],
         fill: float | None,
         map: Map | None = None,
         extras: Sequence[Tensor] = (),
@@ -153,7 +176,8 @@ class Pairs:
         """Every block reduced, to a number for each of its columns or of its rows.
 
         Args:
-            reduce: from a block of scores to a number for each of its columns (``along``) or rows.
+            reduce: from a block of scores, and weights of what it sums over, to a number for each
+                of its columns (``along``) or rows.
             fill: what to put in place of the given pairs, if anything.
             map: applied to the scores first.
             extras: further arguments of the map, a number for each column.
@@ -163,18 +187,21 @@ class Pairs:
             (blocks, m) if they do, else (blocks, n).
         """
 
+        batch, device = self.batch, self.columns.device
+        weights = None if batch.weights is None else batch.all_weights(self.diagonal)
+        whose = batch.all_sequences(device)
+
         def part(
             i: int, j: int, rows: Sequence[Tensor], columns: Tensor, *extras: Tensor
         ) -> Tensor:
             scores = self.block(columns, *rows)
             if map is not None:
                 scores = map(scores, *extras)
+            x = slice(i + batch.offset, i + batch.offset + scores.shape[0])
+            y = slice(j, j + scores.shape[1])
             if fill is not None:
-                device = columns.device
-                x = torch.arange(i, i + scores.shape[0], device=device) + self.batch.offset
-                y = torch.arange(j, j + scores.shape[1], device=device)
-                scores = scores.masked_fill(x[:, None] == y, fill)
-            return reduce(scores)
+                scores = scores.masked_fill(whose[x, None] == whose[y], fill)
+            return reduce(scores, None if weights is None else weights[x if along else y])
 
         n, m = len(self.diagonal), len(self.columns)
         columns = (self.columns, *extras)
@@ -196,6 +223,18 @@ class Pairs:
         out = self.diagonal.new_empty(shape)
         counts = (len(self.rows), len(columns))
         return _Tiles.apply(part, tiles, along, out, counts, *self.rows, *columns, *self.parameters)
+
+
+def _sum_rows(scores: Tensor, weights: Tensor | None) -> Tensor:
+    return scores.sum(1) if weights is None else scores.masked_fill(weights == 0, 0.0) @ weights
+
+
+def _log_sum_rows(scores: Tensor, weights: Tensor | None) -> Tensor:
+    return (scores if weights is None else scores + weights.log()).logsumexp(1)
+
+
+def _log_sum_columns(scores: Tensor, weights: Tensor | None) -> Tensor:
+    return (scores if weights is None else scores + weights.log()[:, None]).logsumexp(0)
 
 
 def _merge(values: Float[Tensor, "blocks n"]) -> Float[Tensor, " n"]:
@@ -270,9 +309,9 @@ def _cut(
 
 def check_negatives(negatives: Negatives) -> Negatives:
     """Validate `negatives`."""
-    if negatives not in ("others", "all"):
+    if negatives not in ("others", "all", "sequences"):
         raise ValueError(
-            f'Expected negatives to be "others" or "all" but got {negatives!r}; '
+            f'Expected negatives to be "sequences", "others" or "all" but got {negatives!r}; '
             'leave it out for "others".'
         )
     return negatives
