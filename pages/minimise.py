@@ -6,6 +6,7 @@ from statistics import fmean, median
 from typing import Any
 
 import mibounds as mb
+from mibounds.minimise.gates import FADES
 from pages.results import cells, read, section, summary
 from pages.texts import spread, table
 
@@ -130,12 +131,6 @@ def nuisance(task: str) -> str:
     return table(list(SHOWN), [[row[i] for i in places] for row in rows])
 
 
-def passed(folder: str, task: str) -> str:
-    """How many seeds of a task succeed with the default."""
-    own = [c.values["success"] for c in cells(folder) if (c.task, c.method) == (task, "default")]
-    return f"{sum(own)} of {len(own)}"
-
-
 def control() -> str:
     """How often the default brings a known mutual information to the goal, and keeps it there."""
     found: dict[tuple[str, int, str], list[dict[str, Any]]] = {}
@@ -151,3 +146,31 @@ def control() -> str:
         left = f"{median(ends):.1e}, {max(ends):.1e}" if goal == "minimise" else ""
         rows.append([goal, dim, kind, passed, left])
     return table(["goal", "d", "correlation", "passed", "worst left: median, largest"], rows)
+
+
+def fading() -> float:
+    """How many times as much is left where a gate closes at once, with a correlation per pair."""
+    rows = read("mi-control-trials/rows.jsonl")
+    own = [r for r in rows if r["correlation"] == "pairs" and r["dim"] >= 100 and "shuts" not in r]
+    left = {f: median(r["worst"] for r in own if r["fades"] == f) for f in (0.0, FADES)}
+    return left[0.0] / left[FADES]
+
+
+def rivals() -> str:
+    """How many minimisations of each method succeed, and the median of the most that they leave."""
+    found: dict[str, dict[int, list[dict[str, Any]]]] = {}
+    for cell in cells("mi-control"):
+        goal, *_, dim = cell.task.split("-")
+        if goal == "minimise":
+            found.setdefault(cell.method, {}).setdefault(int(dim), []).append(cell.values)
+    dims = sorted({dim for own in found.values() for dim in own})
+    rows = [
+        [f"`{method}`", *(_outcome(own[dim]) if dim in own else "" for dim in dims)]
+        for method, own in found.items()
+    ]
+    return table(["method", *(f"d = {dim}" for dim in dims)], rows)
+
+
+def _outcome(own: list[dict[str, Any]]) -> str:
+    passed = sum(v["success"] for v in own)
+    return f"{passed} of {len(own)}, {median(v['worst'] for v in own):.1e}"

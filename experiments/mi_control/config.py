@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from experiments.runner.base import Cell, Config
-from mibounds.minimise.gates import HALF, OPENS, SHUTS
+from mibounds.minimise.gates import FADES, HALF, OPENS, SHUTS
 from mibounds.minimise.removal import KERNELS
 
 GOALS = ("minimise", "maximise")
@@ -34,6 +34,7 @@ OWN = {  # settings that only some methods have
     "opens": ("default", "ratio"),
     "shuts": ("default", "ratio"),
     "half": ("default", "ratio"),
+    "fades": ("default", "ratio"),
 }
 
 
@@ -89,6 +90,7 @@ class MIControlConfig(Config):
         opens: standard errors above zero at which a gate opens.
         shuts: standard errors above zero at which it shuts again.
         half: standard errors at which it lets half of a gradient through.
+        fades: updates in which it closes to 1/e at most; 0 to close at once.
 
     Example:
         >>> MIControlConfig(dims=(20,)).settings_of(
@@ -117,6 +119,7 @@ class MIControlConfig(Config):
     opens: float = OPENS
     shuts: float = SHUTS
     half: float = HALF
+    fades: float = FADES
 
     def settings_of(self, cell: Cell) -> dict[str, Any]:
         """Without the choice of cells, and without the settings of other methods."""

@@ -193,7 +193,7 @@ class Gated:
 
 def make_gate(witnesses: int, cells: int, config: MIControlConfig, device: str) -> Gate:
     """The gate of the library, for cells side by side."""
-    options = {"opens": config.opens, "shuts": config.shuts, "half": config.half}
+    options = {name: getattr(config, name) for name in ("opens", "shuts", "half", "fades")}
     return Gate(witnesses, cells, device=device, **options)
 
 

@@ -329,3 +329,36 @@ def test_pairs_of_images_are_certified_and_not_believed():
         assert row["lower"] <= row["truth"] + 0.02
         if row["task"].startswith("MNIST") and "2 labels" in row["task"]:
             assert abs(error) < 0.07
+
+
+# --- rankings and matrices -----------------------------------------------------------------------
+
+
+def test_rankings_are_nearer_than_scikit_learn_in_all_and_their_intervals_cover():
+    groups = {(g["group"], g["n"]): g for g in read("measure/tables_truths.json")["groups"]}
+    for n in (300, 1000, 5000):
+        found = groups["all", n]
+        assert found["error"] < 0.7 * found["sklearn_error"]
+        assert found["covered"] >= 0.94
+        assert found["fast_covered"] >= 0.94
+        assert groups["smooth", n]["error"] < groups["smooth", n]["sklearn_error"]
+        assert groups["heavy", n]["error"] < 0.5 * groups["heavy", n]["sklearn_error"]
+
+
+def test_rankings_take_less_time_than_scikit_learn():
+    assert all(row["ratio"] < 1 for row in read("measure/tables_times.json")["rows"])
+
+
+def test_independent_columns_seem_dependent_no_more_often_than_said():
+    for row in read("measure/tables_chance.json")["rows"]:
+        assert row["at_0.05"] <= 0.05
+        assert row["at_0.001"] <= 0.0015
+        assert row["tables_with_a_discovery"] <= 2
+
+
+def test_matrices_are_the_same_after_a_kill_and_fit_their_time():
+    for row in read("measure/tables_large.json")["rows"]:
+        assert row["same_after_the_kill"] is True
+        assert row["symmetric"] is True
+        assert 0 < row["blocks_before_the_kill"] < row["blocks"]
+        assert row["cpu_seconds"] / row["processes"] <= row["goal_seconds"]

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from dataclasses import replace
 
 import pytest
 import torch
@@ -153,13 +154,26 @@ def test_a_value_below_zero_beyond_noise_is_reported():
             True,
             "left",
         ),  # a classifier of noisy samples certifies less than there is
-        (0.01, 0.04, True, True, None),
+        (0.01, 0.04, True, True, "left"),
+        (0.01, 0.04, False, True, "left"),
+        (0.01, 0.015, True, True, None),
         (0.01, None, False, True, None),
     ],
 )
 def test_a_value_that_fresh_models_contradict(value, left, own, settled, code):
     facts = Facts(value=value, error=0.01, settled=settled, left=left, rows=900, own=own)
     assert [fault.code for fault in find_faults(facts)] == ([code] if code else [])
+
+
+def test_what_only_kernels_see_is_reported():
+    """In the report, and without a warning: the penalty still works on it."""
+    seen = Facts(value=0.01, error=0.01, left=0.0, kernels=0.12, rows=900, own=True)
+    (fault,) = find_faults(seen)
+    assert fault.code == "left"
+    assert "kernels see about 0.12" in fault.message
+    assert not find_faults(replace(seen, kernels=0.01))
+    (fault,) = find_faults(replace(seen, left=0.3))
+    assert "kernels" not in fault.message
 
 
 @pytest.mark.parametrize("given", [False, True])

@@ -321,6 +321,34 @@ def test_only_estimators_are_accepted():
         mb.MIPenalty(mb.CLUB)
 
 
+@pytest.mark.parametrize("shape", [(0,), (1,), (3, 0)])
+def test_a_batch_with_nothing_to_compare_is_passed_over(shape):
+    penalty = make()
+    before = [p.clone() for p in penalty.parameters()]
+    z = torch.randn(*shape, Z, requires_grad=True)
+    with pytest.warns(RuntimeWarning, match="tells nothing.*drop_last=True"):
+        value = penalty(z, torch.randn(*shape, S))
+    value.backward()
+    assert value == 0
+    assert (z.grad == 0).all()
+    assert all(map(torch.equal, before, penalty.parameters()))
+    penalty(z, torch.randn(*shape, S))  # it warns once
+
+
+@pytest.mark.parametrize("estimator", [mb.CLUB, mb.CLUBSample])
+def test_one_x_for_a_sequence_is_as_if_repeated(estimator):
+    option = {"draw" if estimator is mb.CLUBSample else "negatives": "sequences"}
+    z, s = torch.randn(5, Z, requires_grad=True), torch.randn(5, 6, S)
+    values = []
+    for x in (z, z[:, None].expand(-1, 6, -1)):
+        torch.manual_seed(0)
+        penalty = mb.MIPenalty(estimator(Z, S, **option), check_every=0)
+        values.append(penalty(x, s))
+    torch.testing.assert_close(*values)
+    plain = mb.MIPenalty(mb.CLUB(Z, S), check_every=0)
+    assert plain(z, s).isfinite()
+
+
 @pytest.mark.usefixtures("unchecked")
 def test_invalid_samples_are_refused():
     penalty = make()
@@ -332,6 +360,6 @@ def test_invalid_samples_are_refused():
     with pytest.raises(ValueError, match=r"Expected mask of the leading shape.*got \(4, 5\)"):
         penalty(z, s, mask=torch.ones(4, 5, dtype=torch.bool))
     with pytest.raises(ValueError, match="at least 2 samples"):
-        penalty(z, s, mask=torch.zeros(4, 6, dtype=torch.bool))
+        penalty.eval()(z, s, mask=torch.zeros(4, 6, dtype=torch.bool))
     with pytest.raises(ValueError, match=r"Expected x to be a torch.Tensor but got list"):
         penalty([1.0], s)

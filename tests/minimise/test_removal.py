@@ -85,10 +85,12 @@ def test_it_learns_from_the_last_batches_by_steps_of_its_loss():
     plain.observe(x.detach(), y, None)
     twin.memory.add(x, y, None)
     generator = twin.generator(x.device)
-    for _ in range(2):
-        rows = twin.memory.sample(len(x), generator)
-        sides = plain.standardise(*rows)
-        loss = plain.losses(*plain.blur(*sides[:2], generator), None, generator).mean()
+    rows = twin.memory.sample(2 * len(x), generator)
+    noisy, y, size = plain.blur(*plain.standardise(*rows)[:2], generator)
+    for own in torch.arange(2 * len(x)).chunk(2):
+        near = plain.log_ratios(noisy[own], y[own], None, size[own])
+        far = plain.log_ratios(noisy[own], y.roll(1, 0)[own], None, size[own])
+        loss = (torch.nn.functional.softplus(-near) + torch.nn.functional.softplus(far)).mean()
         gradients = torch.autograd.grad(loss, list(plain.parameters()))
         with torch.no_grad():
             for p, g in zip(plain.parameters(), gradients, strict=True):
@@ -117,7 +119,6 @@ def test_value_and_gradient_are_what_they_are_said_to_be(kind):
 
     q, generator = twin.estimator, twin.generator(x.device)
     q.noisy = int(kind == "s of an encoder")
-    q.observe(x.detach(), y.detach(), third)
     sides = q.standardise(x, y, third)
     kept = [keep_scale(v) if v is moving or v.requires_grad else v for v in sides[:2]]
     spread = q.blur(*kept, generator)
@@ -170,6 +171,31 @@ def test_without_a_dependence_it_is_silent():
         x, y = features(seed, 128)
         penalty(x, y).backward()
     assert x.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("size", [1e6, 1e20])
+@pytest.mark.parametrize("call", [0, 12])
+def test_one_outlier_does_not_silence_it(size, call):
+    """Neither what standardises nor the classifier loses sight of the other rows."""
+    penalty, plain = make("default", lr=0.01), make("default", lr=0.01)
+    for seed in range(25):
+        x, y = features(seed, 128)
+        plain(x, y)
+        if seed == call:
+            x, y = x.detach().clone(), y.clone()
+            x[3, 1], y[5, 0] = size, -size
+            x.requires_grad_()
+        value = penalty(x, y)
+    x, y = features(25, 128)
+    want, value = plain(x, y), penalty(x, y)
+    value.backward()
+    assert want > 0.1
+    assert value > 0.5 * want
+    assert x.grad.isfinite().all()
+    assert x.grad.abs().sum() > 0
+    for standard, other in zip(penalty.estimator.standards, plain.estimator.standards, strict=True):
+        torch.testing.assert_close(standard.mean, other.mean, rtol=0, atol=0.1)
+        torch.testing.assert_close(standard.scale, other.scale, rtol=0.1, atol=0)
 
 
 def drive(penalty, learnt, draw, steps, rate=0.03):

@@ -61,6 +61,35 @@ def test_correlations_among_many_columns():
     assert ask(turned, y.roll(1, 0)).nats == 0
 
 
+def moving(rows, columns, nats, batch=128, seed=0):
+    """Batches whose y tells of x along other columns each time: models learn the mean, nothing."""
+    g = torch.Generator().manual_seed(seed)
+    x, y = torch.randn(rows, 4, generator=g), torch.randn(rows, columns, generator=g)
+    size = (2 * nats / 4 / columns) ** 0.5
+    for own in torch.arange(rows).split(batch):
+        y[own] += x[own] @ (size * torch.randn(4, columns, generator=g))
+    return x, y
+
+
+def test_kernels_see_what_moves_too_much_to_be_learnt():
+    x, y = moving(8192, 128, 0.4)
+    found = ask(x, y)
+    assert found.nats < 0.02
+    assert 0.1 < found.kernels < 0.4
+    independent = ask(x, y[torch.randperm(8192, generator=torch.Generator().manual_seed(1))])
+    assert independent.kernels < 0.02
+    assert ask(x[:896], y[:896]).kernels == 0  # too few parts for an error
+
+
+def test_kernels_count_the_one_x_of_a_sequence_once():
+    """Frames of a sequence are alike, whatever its x is: they are no independent samples."""
+    g = torch.Generator().manual_seed(0)
+    x, content = torch.randn(512, 2, generator=g), torch.randn(512, 3, generator=g)
+    x = x.repeat_interleave(32, 0)
+    y = content.repeat_interleave(32, 0) + 0.1 * torch.randn(len(x), 3, generator=g)
+    assert ask(x, y).kernels == 0  # 512 sequences, too few
+
+
 def test_labels():
     g = torch.Generator().manual_seed(0)
     labels = torch.randint(3, (N,), generator=g)
@@ -244,7 +273,8 @@ def test_only_the_newest_rows_judge(monkeypatch):
     for seed in range(4):
         opinions.keep(*gaussians(0.8 * (seed < 3), seed, n=400))
     opinions.refresh(calls=10)
-    assert opinions.last == module.SecondOpinion(nats=0.0, rows=100)
+    assert opinions.last.nats == 0
+    assert opinions.last.rows == 100
     assert ask(*gaussians(0.8, 1, n=400)).nats > 0.2
 
 

@@ -38,7 +38,7 @@ from mibounds.estimators.ratio import draw_noise
 from mibounds.minimise.dependence import standardise_batch, whiten
 from mibounds.networks import use_units_that_live
 from mibounds.samples.batches import Batch
-from mibounds.samples.checks import without_check
+from mibounds.samples.checks import Group, without_check
 from mibounds.samples.precision import full_precision
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class Alternation:
         optimizer: of those; None if there are none.
         fits: steps of q so far.
         moving: whether x and whether y come from an encoder, as far as the last call told.
+        batch: what the samples of this call make up, if they are parts of sequences.
 
     Example:
         >>> import mibounds as mb
@@ -98,6 +99,7 @@ class Alternation:
             use_units_that_live(estimators)
         self.estimators, self.adapt, self.spread = estimators, adapt, spread
         self.moving = (False, False)
+        self.batch: Group = None
         self.average, self.clip, self.in_place = average, clip, in_place
         self.fits = 0
         self.learnt = [p for p in estimators.parameters() if p.requires_grad]
@@ -155,7 +157,10 @@ class Alternation:
         with torch.enable_grad(), full_precision(x), self._learning():
             directions = list(self._directions(x, y, group, self.spread))
             for _ in range(steps):
-                losses = [e.learning_loss(*sides, group=group) for e, sides in directions]
+                losses = [
+                    e.learning_loss(*sides, group=self._joined_as(sides[0], group))
+                    for e, sides in directions
+                ]
                 self._take_step(sum(losses[1:], losses[0]), group)
         put_back(statistics)
 
@@ -197,11 +202,13 @@ class Alternation:
             dist.all_reduce(flat, group=group)
             flat = flat / dist.get_world_size(group)
         norm = flat.norm()
-        if self.clip is not None:
-            flat = flat * (self.clip / norm.clamp_min(self.clip))
         # A bad batch, such as an overflow in half precision, must not spoil q. A branch on the
         # value would stall a GPU: a gradient of zeros has nearly the same effect.
-        flat = torch.where(norm - norm == 0, flat, 0.0)
+        if self.clip is None:
+            flat = torch.where(norm - norm == 0, flat, 0.0)
+        else:  # a share of 0 or NaN leaves nothing of any number
+            share = self.clip / norm.clamp_min(self.clip)
+            flat = torch.nan_to_num(flat * share, 0.0, 0.0, 0.0)
         for p, g in zip(self.learnt, flat.split([p.numel() for p in self.learnt]), strict=True):
             p.grad = g.view_as(p)
         with _capturable(self.optimizer, flat.is_cuda and torch.cuda.is_current_stream_capturing()):
@@ -263,13 +270,17 @@ class Alternation:
         with full_precision(x), without_check():
             directions = self._directions(x, y, group, self.spread if spread else None)
             for (e, sides), q in zip(directions, qs, strict=True):
-                options: dict[str, Any] = {"group": group}
+                options: dict[str, Any] = {"group": self._joined_as(sides[0], group)}
                 if given is not None:
                     options["given"] = given
                 if isinstance(e, CLUBSample):
                     options["seed"] = self.generator(x.device)
                 values.append(functional_call(e, q, sides, options))
         return values[0] if len(values) == 1 else sum(values[1:], values[0]) / len(values)
+
+    def _joined_as(self, x: Tensor, group: dist.ProcessGroup | None) -> Group:
+        """The batch of these samples, unless earlier ones have been joined to them."""
+        return self.batch if isinstance(self.batch, Batch) and self.batch.n == len(x) else group
 
     @torch.no_grad()
     def _update_averages(self) -> None:

@@ -29,13 +29,14 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from mibounds.estimators.cuda_graphs import Branch
 from mibounds.samples.batches import Batch
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Shaped
 
-WIDTHS = (0.03, 0.1, 0.3, 1.0)  # of the kernels, in squared median distances
-MEASURED = 128  # samples whose median distance counts: a median of many is slow on a GPU
+WIDTHS = (0.03, 0.1, 0.3, 1.0)  # of the kernels, in medians of the samples' median squared distance
+MEASURED = 128  # samples whose distances count
 FEWEST = 4  # samples from which the statistic exists
 HIGHEST = 0.999  # correlation of kernels from which on the value grows no more
 EPS = 1e-6
@@ -73,15 +74,14 @@ def kernel_nats(
         return 0 * (x.sum() + (0 if is_labels(y) else y.sum()))
     elif given is not None:
         residual = _residual(_kernel(standardise_batch(given))[0])
-    return _compare(_views(x), _views(y), same, residual).mean(0)
-
-
-def _compare(x: Tensor, y: Tensor, same: Tensor | None, residual: Tensor | None) -> Tensor:
-    """The statistic of each view."""
-    h: Any = _Correlation.apply(x, y, same, residual)
-    with torch.no_grad():
-        r = (_effective_columns(x) * _effective_columns(y)).sqrt()
-    return -0.5 * r * torch.log1p(-h.clamp(max=HIGHEST))
+    branch = Branch(x.device)
+    x_views, x_columns = _views(x)
+    with branch:
+        y_views, y_columns = _views(y)
+    branch.join()
+    h: Any = _Correlation.apply(x_views, y_views, same, residual)
+    r = (x_columns * y_columns).sqrt()
+    return (-0.5 * r * torch.log1p(-h.clamp(max=HIGHEST))).mean(0)
 
 
 class _Correlation(torch.autograd.Function):
@@ -94,10 +94,11 @@ class _Correlation(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, y: Tensor, same: Tensor | None, residual: Tensor | None
     ) -> Tensor:
-        (k, of_x), (ell, of_y) = _kernel(x), _kernel(y)
-        if residual is not None:
-            k, ell = (residual @ kernel @ residual.mT for kernel in (k, ell))
-        a, b = ucentre(k, same), ucentre(ell, same)
+        branch = Branch(x.device)
+        a, of_x = _centred_kernel(x, same, residual)
+        with branch:
+            b, of_y = _centred_kernel(y, same, residual)
+        branch.join()
         ab, aa, bb = ((p * q).sum((-2, -1)) for p, q in ((a, b), (a, a), (b, b)))
         scale = (aa * bb + EPS**2).rsqrt()
         h = ab * scale
@@ -252,12 +253,28 @@ def whiten(columns: Float[Tensor, "*c n d"], batch: Batch | None = None) -> Floa
     return torch.linalg.solve_triangular(factor, columns.mT, upper=False).mT
 
 
-def _views(values: Tensor) -> Tensor:
-    """What kernels are made of: labels, or two views of columns, as they are and whitened."""
+def _views(values: Tensor) -> tuple[Tensor, Tensor]:
+    """What kernels are made of: labels, or two views of columns, as they are and whitened.
+
+    And how many columns each view effectively has.
+    """
     if is_labels(values):
-        return values.flatten()
-    columns = standardise_batch(values)
-    return torch.stack([columns, whiten(columns)])
+        views = values.flatten()
+    else:
+        columns = standardise_batch(values)
+        views = torch.stack([columns, whiten(columns)])
+    with torch.no_grad():
+        return views, _effective_columns(views)
+
+
+def _centred_kernel(
+    view: Tensor, same: Tensor | None, residual: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """A kernel, freed of a third variable and centred; and the derivative of the kernel itself."""
+    kernel, slope = _kernel(view)
+    if residual is not None:
+        kernel = residual @ kernel @ residual.mT
+    return ucentre(kernel, same), slope
 
 
 def _kernel(view: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -270,7 +287,9 @@ def _kernel(view: Tensor) -> tuple[Tensor, Tensor | None]:
     squares = view.square().sum(-1)
     distances = squares[..., None] + squares[..., None, :] - 2 * view @ view.mT
     distances = distances.clamp_min_(0)
-    some = distances[..., :MEASURED, :MEASURED].flatten(-2)
+    some = (
+        distances[..., :MEASURED, :MEASURED].median(-1).values
+    )  # one long median is slow on a GPU
     width = some.median(-1).values.clamp_min(EPS)[..., None, None]
     distances /= -width
     kernel, slope = torch.zeros_like(distances), torch.zeros_like(distances)

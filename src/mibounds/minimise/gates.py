@@ -3,12 +3,16 @@
 Where nothing is left, the gradient of an estimate is noise, and an optimiser such as Adam, which
 divides by the size of recent gradients, turns any noise into steps: it is the noise that brings the
 information back. So the gate stays shut without evidence. It has two thresholds, or chance would
-open it every few steps: much evidence opens it, and then it stays open until none is left. On the
-way there it closes gradually, which makes the last steps small.
+open it every few steps: much evidence opens it, and then it stays open until none is left.
+
+It closes slowly, over some hundred calls. Adam divides by the size of the gradients of the last
+thousand steps: a gradient that fades faster than Adam forgets makes smaller and smaller steps, and
+these come nearer to nothing left than the steps at which the evidence ended.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +25,9 @@ if TYPE_CHECKING:
 RATE = 0.02  # weight of the newest value in a running mean
 OPENS, SHUTS = 5.0, -1.0  # standard errors above zero
 HALF = 5.0  # standard errors at which an open gate lets half of a gradient through
+FADES = 300.0  # calls in which it closes to 1/e at most
 EPS = 1e-6  # nats that are nothing
+LEAST = 1e-3  # of a gradient that it still lets through
 
 
 class Gate:
@@ -33,6 +39,7 @@ class Gate:
         opens: standard errors above zero at which it opens.
         shuts: standard errors above zero at which it shuts again.
         half: standard errors of evidence at which it lets half of a gradient through.
+        fades: calls in which it closes to 1/e at most; 0 to close at once.
 
     Example:
         >>> gate = Gate(2)
@@ -40,7 +47,7 @@ class Gate:
         ...     opened = gate(torch.tensor([nats, 0.0]))
         >>> bool(opened > 0.5)
         True
-        >>> for nats in 500 * [-0.01]:  # as if independent, or less
+        >>> for nats in 2500 * [-0.01]:  # as if independent, or less
         ...     opened = gate(torch.tensor([nats, nats]))
         >>> opened.item()
         0.0
@@ -53,11 +60,13 @@ class Gate:
         opens: float = OPENS,
         shuts: float = SHUTS,
         half: float = HALF,
+        fades: float = FADES,
     ):
-        self.opens, self.shuts, self.half = opens, shuts, half
+        self.opens, self.shuts, self.half, self.fades = opens, shuts, half, fades
         self.means, self.variances = torch.zeros(2, *shape, device=device).unbind()
         self.seen = torch.zeros((), device=device)
         self.opened = torch.ones(shape[1:], dtype=torch.bool, device=device)
+        self.last = torch.zeros(shape[1:], device=device)
 
     @torch.no_grad()
     def __call__(self, found: Float[Tensor, "witnesses *c"]) -> Float[Tensor, "*c"]:
@@ -77,20 +86,25 @@ class Gate:
         threshold = torch.where(self.opened, self.shuts, self.opens)
         evidence = (self.means - threshold * error).clamp_min(0)
         self.opened.copy_((evidence > EPS).any(0))
-        return (evidence / (evidence + self.half * error + EPS)).amax(0)
+        now = (evidence / (evidence + self.half * error + EPS)).amax(0)
+        if self.fades:
+            now = torch.maximum(now, self.last * math.exp(-1 / self.fades))
+        self.last.copy_(torch.where(now < LEAST, 0.0, now))
+        return self.last.clone()
 
     def tensors(self) -> list[Tensor]:
         """All that a call writes."""
-        return [self.means, self.variances, self.seen, self.opened]
+        return [self.means, self.variances, self.seen, self.opened, self.last]
 
     def state(self) -> dict[str, Tensor]:
         """For a checkpoint."""
-        return dict(zip(("means", "variances", "seen", "opened"), self.tensors(), strict=True))
+        names = ("means", "variances", "seen", "opened", "last")
+        return dict(zip(names, self.tensors(), strict=True))
 
     def load_state(self, state: dict[str, Any], device: torch.device) -> None:
-        """Continue from a `state`, on a device."""
-        for name in self.state():
-            setattr(self, name, state[name].to(device, copy=True))
+        """Continue from a `state`, on a device. One from before gates faded has no ``last``."""
+        for name, own in self.state().items():
+            setattr(self, name, state.get(name, own).to(device, copy=True))
 
     def move(self, convert: Callable[[Tensor], Tensor]) -> None:
         """Move or convert it."""

@@ -169,7 +169,9 @@ def summarise(
         latest=None if math.isnan(latest) else latest,
     )  # fmt: skip
     if opinion is not None:
-        facts = replace(facts, left=opinion.nats, rows=opinion.rows)
+        facts = replace(
+            facts, left=opinion.nats, rows=opinion.rows, kernels=opinion.kernels
+        )  # fmt: skip
     return PenaltyReport(
         calls, value, error, facts.gain, facts.gain_error, facts.at_limit, facts.spread,
         facts.left, find_faults(facts),

@@ -49,7 +49,8 @@ from mibounds.minimise.health import (
 )
 from mibounds.minimise.removal import Removal
 from mibounds.minimise.second_opinions import SecondOpinions
-from mibounds.samples.checks import lay_out_samples
+from mibounds.samples.checks import Group
+from mibounds.samples.layouts import Layout, lay_out
 from mibounds.samples.precision import full_precision
 
 if TYPE_CHECKING:
@@ -270,7 +271,8 @@ class MIPenalty(nn.Module):
         """Fit q (in training mode), then return the bound times its weight.
 
         Args:
-            x: samples, (n, x_dim), or sequences of them, (batch, time, x_dim).
+            x: samples, (n, x_dim), or sequences of them, (batch, time, x_dim), or one sample for
+                each sequence of y.
             y: as many samples or labels.
             given: a third variable, for what is shared given it; see ``given_dim``.
             mask: True for the samples that count, (batch, time); padding is left out.
@@ -293,7 +295,11 @@ class MIPenalty(nn.Module):
         group: dist.ProcessGroup | None,
     ) -> Tensor:
         given = self._lay_out_given(x, given, mask)
-        x, y = self._lay_out(x, y, mask)
+        rows = self._lay_out(x, y, mask, group)
+        if rows.samples < 2 and self.training and rows.group is None:
+            return self.estimator.pass_over(rows)
+        x, y = rows.x, rows.y
+        self.alternation.batch = rows.group if rows.group is not group else None
         weight = 0.0 if self.calls < self.warmup else self.weight
         if callable(weight):
             weight = weight(self.calls)
@@ -310,7 +316,9 @@ class MIPenalty(nn.Module):
             if due:  # before the fit, while q has not seen this batch
                 attached = x.requires_grad or y.requires_grad or not self.alternation.learnt
                 self._check_health(x, y, attached or not torch.is_grad_enabled())
-            if recorded := self.recorded_calls.find(x, y, self.inner_steps, group, given):
+            whole = self.alternation.batch is None
+            recorded = whole and self.recorded_calls.find(x, y, self.inner_steps, group, given)
+            if recorded:
                 value = recorded(x, y, given)
             elif isinstance(self.alternation, Removal):
                 value = self.alternation.step(x, y, self.inner_steps, group, given)
@@ -342,7 +350,9 @@ class MIPenalty(nn.Module):
     ) -> Float[Tensor, ""]:
         """Only the bound, in nats: no fit, weight or clamp. Gradients reach x and y, but not q."""
         given = self._lay_out_given(x, given, mask)
-        return self.alternation.evaluate(*self._lay_out(x, y, mask), group, given)
+        rows = self._lay_out(x, y, mask, group)
+        self.alternation.batch = rows.group if rows.group is not group else None
+        return self.alternation.evaluate(rows.x, rows.y, group, given)
 
     def fit(
         self,
@@ -366,7 +376,9 @@ class MIPenalty(nn.Module):
         """
         steps = self.inner_steps if steps is None else steps
         given = self._lay_out_given(x, given, mask)
-        x, y = self._lay_out(x, y, mask)
+        rows = self._lay_out(x, y, mask, group)
+        x, y = rows.x, rows.y
+        self.alternation.batch = rows.group if rows.group is not group else None
         if isinstance(self.alternation, Removal):
             self.alternation.learn(x, y, steps, group, given)
         else:
@@ -403,7 +415,7 @@ class MIPenalty(nn.Module):
             >>> mb.MIPenalty(mb.CLUB(1, 1)).audit(z, s, budget="fast").nats > 1
             True
         """
-        x, y = self._lay_out(x, y, mask)
+        x, y = self._lay_out(x, y, mask)[:2]
         discrete = isinstance(getattr(self.estimator, "conditional", None), Bernoulli)
         if discrete or count_labels(self.estimator):
             options.setdefault("y_kinds", "discrete")
@@ -433,7 +445,7 @@ class MIPenalty(nn.Module):
         """
         if x is not None and y is not None:
             given = self._lay_out_given(x, given, None)
-            x, y = self._lay_out(x, y, None)
+            x, y = self._lay_out(x, y, None)[:2]
             self._opinions.judge(x, y, given, self.calls)
             self._check(x, y)
             return self._report
@@ -444,9 +456,10 @@ class MIPenalty(nn.Module):
 
     # --- the parts of a call ---------------------------------------------------------------------
 
-    def _lay_out(self, x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _lay_out(self, x: Tensor, y: Tensor, mask: Tensor | None, group: Group = None) -> Layout:
         """One sample per row; a known conditional may take sequences as they are."""
-        return lay_out_samples(x, y, mask, sequences=bool(self.alternation.learnt))
+        flat, apart = bool(self.alternation.learnt), self.estimator.apart
+        return lay_out(x, y, mask, None, group, flat=flat, apart=apart)
 
     def _lay_out_given(self, x: Tensor, given: Tensor | None, mask: Tensor | None) -> Tensor | None:
         """The third variable, a row for each row of x and y."""

@@ -16,6 +16,7 @@ The value is what the classifier certifies on the new batch. The gradient is tha
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,6 +24,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from mibounds.estimators.cuda_graphs import Branch
 from mibounds.estimators.ratio import Ratio
 from mibounds.minimise.alternation import Alternation, OptimizerFactory, put_back
 from mibounds.minimise.dependence import keep_scale, kernel_nats
@@ -99,9 +101,13 @@ class Removal(Alternation):
         with full_precision(x):
             x, y, given = self._gather(x, y, given, group)
             self.estimator.noisy = int(y.requires_grad and not x.requires_grad)
-            self._remember(x, y, given)
+            self._fixed_parameters()  # copies, so that learning need not wait until it is judged
+            branch = Branch(x.device)
             value = self._judge(x, y, given)
-        self._learn(len(x), steps)
+            with branch:
+                self._remember(x, y, given)
+                self._learn(len(x), steps)
+            branch.join()
         self.fits += steps
         return value
 
@@ -151,7 +157,7 @@ class Removal(Alternation):
 
     def _judge(self, x: Tensor, y: Tensor, given: Tensor | None) -> Tensor:
         """What two witnesses say of a batch that is new to both."""
-        generator = self.generator(x.device)
+        generator, branch = self.generator(x.device), Branch(x.device)
         sides = self.estimator.standardise(x, y, given)
         x_side, y_side = (keep_scale(v) if v.requires_grad else v for v in sides[:2])
         blurred = self.estimator.blur(x_side, y_side, generator)
@@ -160,8 +166,11 @@ class Removal(Alternation):
         own, descent = functional_call(_Views(self.estimator), fixed, pairs)
         if self.maximise:
             return own.mean()
-        third = None if sides[2] is None else sides[2][:MOST]
-        kernels = kernel_nats(x[:MOST], y[:MOST], third)
+        # Taken outside of the branch: the gradient of x then comes from the stream where x is.
+        some: Any = [None if v is None else v[:MOST] for v in (x, y, given)]
+        with branch:
+            kernels = kernel_nats(*some)
+        branch.join()
         value, known = self.estimator.judge(own.detach(), *blurred, sides[2], generator)
         gate = self.gate(torch.stack([kernels.detach(), known]))
         loss = gate * (KERNELS * kernels + descent.mean())
@@ -178,14 +187,20 @@ class Removal(Alternation):
 
     def _learn(self, n: int, steps: int) -> None:
         """Take steps of the classifier, each from rows of all batches that are kept."""
-        generator = self.generator(self.gate.means.device)
+        ratio, generator = self.estimator, self.generator(self.gate.means.device)
+        rows: Any = self.memory.sample(n * steps, generator)
+        x, y, given = ratio.standardise(*rows)
+        x, y, size = ratio.blur(x, y, generator)
+        if ratio.labels or given is not None:
+            sides: Any = (x, y, size, given)
+            parts = ([None] * steps if v is None else v.split(n) for v in sides)
+            losses = [partial(ratio.losses, *part, generator) for part in zip(*parts, strict=True)]
+        else:
+            pairs = ratio.pairs(x, y, size, generator=generator, shuffled=True)
+            losses = [partial(ratio.losses_of_pairs, part) for part in pairs.split(n)]
         with torch.enable_grad(), full_precision(self.gate.means), self._learning():
-            for _ in range(steps):
-                rows: Any = self.memory.sample(n, generator)
-                x, y, given = self.estimator.standardise(*rows)
-                blurred = self.estimator.blur(x, y, generator)
-                loss = self.estimator.losses(*blurred, given, generator).mean()
-                self._take_step(loss, None)
+            for loss in losses:
+                self._take_step(loss().mean(), None)
         self._fixed = None
 
     # --- what is kept -----------------------------------------------------------------------------
@@ -227,7 +242,8 @@ class _Views(nn.Module):
         x, y, given, size = pairs
         assert x is not None
         assert y is not None
-        return self.ratio.log_ratios(x, y, given, size), self.ratio.descent(x, y, given, size)
+        own = self.ratio.log_ratios(x, y, given, size)
+        return own, self.ratio.descent(x, y, given, size) if self.ratio.labels else own
 
 
 def _finite(values: Tensor) -> Tensor:
