@@ -8,6 +8,7 @@ import torch
 
 import mibounds as mb
 from mibounds.bounds import infonce
+from mibounds.measure import canonical_codes
 from mibounds.measure.canonical_codes import CanonicalCodes, Codes, row_shares
 from mibounds.measure.splits import fold_rows, split_rows
 from mibounds.samples.columns import as_columns
@@ -31,14 +32,15 @@ def shared_label(n, nats_of, seed, columns=60):
 
 def test_shares_of_rows_are_those_of_infonce():
     scores = np.random.default_rng(0).normal(size=(7, 7))
-    assert row_shares(scores).mean() == pytest.approx(infonce(torch.from_numpy(scores)).item())
+    scores = torch.from_numpy(scores)
+    assert row_shares(scores).mean().item() == pytest.approx(infonce(scores).item())
 
 
 @pytest.mark.parametrize("gaussian", [True, False])
 def test_the_log_ratio_of_codes_is_the_plain_equation(gaussian):
     rng = np.random.default_rng(1)
     u, v, rho = rng.normal(size=(5, 2)), rng.normal(size=(5, 2)), np.array([0.6, 0.2])
-    found = Codes(u, v, rho, gaussian).log_ratios()
+    found = Codes(*map(torch.from_numpy, (u, v, rho)), gaussian).log_ratios().numpy()
     for i in range(5):
         for j in range(5):
             if gaussian:
@@ -86,7 +88,7 @@ def test_codes_do_not_see_the_rows_that_they_are_judged_by():
         changed[folds[0]] = y[folds[0]][::order]
         sides = as_columns("x", x), as_columns("y", changed)
         codes = CanonicalCodes().fit(*sides, train, check, folds[1][:1])
-        values.append((codes.quality, *codes.correlations, *codes.u[0]))
+        values.append((codes.quality, *codes.correlations.tolist(), *codes.u[0].tolist()))
     assert values[0] == pytest.approx(values[1], rel=1e-6)
 
 
@@ -94,3 +96,17 @@ def test_too_many_labels_are_refused_before_memory_is_taken():
     names = np.array([f"person {i}" for i in range(1001)])
     with pytest.raises(ValueError, match="at most 1000 labels in x for codes but got 1001"):
         measure(names, np.random.default_rng(0).normal(size=1001))
+
+
+def test_everything_is_computed_on_the_device_that_is_asked_for():
+    """The meta device holds no numbers, and refuses to be mixed with another."""
+    rng = np.random.default_rng(0)
+    x = as_columns("x", np.hstack([rng.normal(size=(90, 70)), rng.integers(2, size=(90, 1))]))
+    train = torch.arange(60, device="meta")
+    a = canonical_codes._features(x, train, rng, "meta")
+    left, right = next(canonical_codes._directions(a[train], a[train, :9]))
+    assert (left.device.type, right.shape) == ("meta", (9, 9))
+    u = canonical_codes._standardised(a @ left[:, :9], train)
+    for gaussian in (True, False):
+        codes = Codes(u, u, torch.ones(9, device="meta", dtype=torch.float64), gaussian)
+        assert row_shares(codes.log_ratios(train)).device.type == "meta"

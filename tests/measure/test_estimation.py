@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import warnings
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch.distributions import Independent, Normal
 from torch.utils.data import TensorDataset
 
 import mibounds as mb
-from mibounds.measure import estimation, runs
+from mibounds.measure import estimation, runs, wording
 from mibounds.measure.canonical_codes import CanonicalCodes
 from mibounds.measure.copula_model import CopulaFit, CopulaModel, Effort
 from mibounds.measure.diagnostics import (
@@ -21,7 +22,7 @@ from mibounds.measure.diagnostics import (
     quality_of,
     quality_of_conditional,
 )
-from mibounds.measure.estimation import estimate
+from mibounds.measure.estimation import Estimate, estimate
 from mibounds.measure.methods import METHODS, default_methods
 from mibounds.measure.splits import fold_rows, permute_rows, standard_error
 from mibounds.samples.columns import as_columns
@@ -282,7 +283,7 @@ def test_runs_of_dependent_rows_stay_together():
     assert np.concatenate(folds).tolist() == list(range(100))
     runs = np.random.default_rng(0).normal(size=30)
     error = standard_error(np.repeat(runs, 5), 5)
-    assert error == pytest.approx(runs.std(ddof=1) / math.sqrt(30))
+    assert error == (pytest.approx(runs.std(ddof=1) / math.sqrt(30)), 29)
     order = permute_rows(95, 10, np.random.default_rng(0))
     assert sorted(order) == list(range(95))
     starts = [i for i in range(95) if i == 0 or order[i] != order[i - 1] + 1]
@@ -312,7 +313,7 @@ def test_blocks_widen_the_interval_of_dependent_rows():
     assert blocks.nats == alone.nats
     width = [np.diff(r.interval)[0] for r in (alone, blocks)]
     assert width[1] > 2 * width[0]
-    with pytest.raises(ValueError, match="at least 2 blocks"):
+    with pytest.raises(ValueError, match="at least 5 blocks"):
         estimate(x, y, methods="gaussian_copula", block=3000)
 
 
@@ -331,6 +332,19 @@ def test_permutations_tell_dependence_from_none(method):
         **FAST,
     )
     assert none.p_value > 1 / 20
+
+
+@pytest.mark.parametrize("labels", [False, True])
+def test_p_values_given_a_common_cause(labels):
+    z, *noise = np.random.default_rng(0).normal(size=(4, 300))
+    z = (z > 0).astype(int) if labels else z
+    x = np.stack([z + noise[0], noise[1]], 1)
+    for effect in (0, 1):
+        y = z + effect * noise[0] + noise[2]
+        result = estimate(x, y, given=z, permutations=19, **FAST)
+        assert (result.p_value == 1 / 20) == (effect == 1)
+        by = "19 permutations" if labels else "19 random sign changes"
+        assert f"for independence given z, by {by}" in str(result)
 
 
 def test_p_values_of_independent_variables_are_uniform():
@@ -397,10 +411,11 @@ def test_history_has_both_curves():
         ({"folds": 1}, "2 to 50 folds but got 1"),
         ({"permutations": -1}, "permutations >= 0"),
         ({"block": 0}, "block >= 1"),
+        ({"device": "meta"}, "a device that is there but got 'meta'"),
+        ({"device": "nowhere"}, "a device that is there but got 'nowhere'"),
         ({"y": None}, "Expected y, or a Dataset"),
         ({"y": normal(99, 2)}, "as many rows of y as of x but got 99 and 100"),
         ({"x": normal(10, 2), "y": normal(10)}, "at least 20 rows but got 10"),
-        ({"given": normal(100), "permutations": 5}, "no permutations together with given"),
         ({"given": normal(100), "methods": "ksg"}, "no given for ksg"),
         ({"y": np.arange(100) % 2, "methods": "ksg"}, "continuous columns for ksg"),
         ({"methods": "plug_in"}, "discrete columns for plug_in"),
@@ -832,3 +847,112 @@ def test_fit_works_where_gradients_are_off():
         one, many = mb.CLUB(20, 20, 8), [mb.CLUB(20, 20, 8) for _ in range(2)]
         assert mb.fit(one, x, y, steps=11)[-1] < mb.fit(mb.CLUB(20, 20, 8), x, y, steps=1)[0]
         mb.fit_many(many, x, y, steps=5)
+
+
+def test_it_says_which_models_are_used_and_which_were_dropped():
+    x, y = gaussian(600)
+    none = estimate(x, np.random.default_rng(7).normal(size=600), methods="copula_model", **FAST)
+    (line,) = wording.fits(none)
+    assert re.fullmatch(
+        r"copula_model q\(y \| x\): correction dropped, it never beat the Gaussian on held-out "
+        r"rows; stopped at step \d+( to \d+)?\.", line
+    )  # fmt: skip
+    assert line[:60] in str(none)
+    assert "never beat the Gaussian" in none._repr_html_()
+    last = {p.fold: p.step for p in none.history}
+    assert [(f.fold, f.steps, f.used) for f in none.fits] == [(k, last[k], False) for k in (0, 1)]
+    curve = estimate(x, x[:, :2] ** 2 + 0.1 * y, methods="copula_model,infonce", **FAST)
+    lines = wording.fits(curve)
+    assert re.match(r"copula_model q\(y \| x\): networks correct .* in \d of 2 folds", lines[0])
+    assert lines[-1].startswith("infonce: fitted in 2 folds; stopped at step ")
+    assert Estimate.from_json(curve.to_json()).fits == curve.fits
+    old = json.loads(curve.to_json())
+    del old["fits"]
+    assert Estimate.from_json(json.dumps(old)).fits == ()
+    old["fits"] = [{"method": "a", "fold": 0, "corrects": "", "steps": 1, "used": 1}]
+    with pytest.raises(ValueError, match="'used' to be of type bool but got int"):
+        Estimate.from_json(json.dumps(old))
+
+
+def test_of_labels_the_better_of_two_models_is_used():
+    x, _ = gaussian(800)
+    line = x[:, 0] + 0.5 * np.random.default_rng(1).normal(size=800) > 0
+    result = estimate(x, line.astype(int), methods="copula_model", **FAST)
+    used = {fit.method for fit in result.fits if fit.used}
+    assert used <= {"copula_model q(labels | rest), a regression corrected"}
+    (alone,) = {f.corrects for f in result.fits if f.method == "copula_model q(labels | rest)"}
+    assert alone == "a logistic regression"
+
+
+def test_a_student_copula_without_networks_is_a_model_that_is_used():
+    x, y = mb.TASKS["student-1"].sample(600, seed=0)
+    result = estimate(x, y, methods="copula_model", **FAST)
+    assert any("Student-t copula of" in line for line in wording.fits(result))
+
+
+def test_every_part_is_told_the_device(monkeypatch):
+    seen = set()
+    for kind in (CopulaModel, CanonicalCodes):
+        whole = kind.measure
+
+        def measure(self, *args, whole=whole):
+            seen.add((self.name, self.device))
+            return whole(self, *args)
+
+        monkeypatch.setattr(kind, "measure", measure)
+    estimate(*gaussian(100), device="cpu:0", **FAST)
+    assert seen == {(name, torch.device("cpu:0")) for name in ("copula_model", "codes")}
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("methods", ["default", "copula_model", "codes", "infonce", "club"])
+def test_a_gpu_gives_about_the_same(methods):
+    x, y = gaussian(800)
+    labels = (y[:, 0] > 0).astype(int)
+    for side in (y, labels, np.column_stack([y[:, 0], labels])):
+        if methods == "club" and side.ndim == 2 and side is not y:
+            continue
+        kinds = ["continuous", "discrete"] if side.ndim == 2 and side is not y else None
+        here, there = (
+            estimate(x, side, y_kinds=kinds, methods=methods, device=device, **FAST)
+            for device in ("cpu", "cuda")
+        )
+        assert there.nats == pytest.approx(here.nats, abs=0.05)
+
+
+@pytest.mark.parametrize(("folds", "block", "n"), [(2, 1, 0), (4, 1, 0), (0, 40, 200), (0, 1, 60)])
+def test_intervals_from_few_values_cover(folds, block, n):
+    """4000 normal samples at 95 %, within 4 standard errors; two folds were covered 70 % before."""
+    rng = np.random.default_rng(0)
+    covered = []
+    for _ in range(4000):
+        if folds:
+            values = (5 + rng.normal(size=folds)).tolist()
+            (nats, error), degrees = runs._over_folds(values), folds - 1
+        else:
+            values = 5 + np.repeat(rng.normal(size=n // block), block)
+            nats, (error, degrees) = float(values.mean()), standard_error(values, block)
+        row = mb.MethodResult("infonce", "neither", "", nats, error, 0.0)
+        head = runs.Outcome([row], error, "", degrees=degrees)
+        low, high = estimation._interval(head, 0.95, (math.inf, 0.0))
+        covered.append(low <= 5 <= high)
+    # An interval ends at zero, which is below the truth.
+    assert np.mean(covered) == pytest.approx(0.95, abs=4 * math.sqrt(0.05 * 0.95 / 4000))
+
+
+def test_folds_have_their_degrees_of_freedom():
+    x, y = gaussian(200)
+    result = estimate(x, y, methods="infonce", folds=3, **FAST)
+    row = result.rows[0]
+    assert result.interval[1] - row.nats == pytest.approx(4.3027 * row.error, rel=1e-3)
+    given = estimate(x, y, given=x[:, :1], methods="infonce", **FAST)
+    width = given.interval[1] - given.nats
+    assert width == pytest.approx(12.7062 * given.rows[0].error, rel=1e-3)
+    assert given.interval_method == "Student's t, from the spread over 2 folds"
+
+
+def test_what_grows_widens_only_the_upper_end():
+    row = mb.MethodResult("copula_model", "neither", "", 1.0, 0.1, 0.0)
+    low, high = estimation._interval(runs.Outcome([row], 0.1, "", growth=0.5), 0.95, (9.0, 0.0))
+    assert low == pytest.approx(1 - 1.96 * 0.1, abs=1e-3)
+    assert high == pytest.approx(1 + 1.96 * math.hypot(0.1, 1.0), abs=1e-3)

@@ -11,7 +11,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from mibounds.measure.plots import plot_estimate, plot_history, plot_null
-from mibounds.measure.results import HistoryPoint, MethodResult
+from mibounds.measure.results import FitRecord, HistoryPoint, MethodResult
 from mibounds.measure.sample_plots import plot_samples
 
 OKABE_ITO = {
@@ -160,6 +160,17 @@ def test_folds_are_thin_and_their_mean_is_thick():
     assert mean.get_ydata().tolist() == [6.5, 5.5, 4.5]
     assert thick["club, training"].get_ydata().tolist() == [5.0, 4.0, 3.0]
     assert mean.get_linestyle() != thick["club, training"].get_linestyle()
+
+
+def test_a_model_that_was_dropped_is_called_so_and_the_best_step_is_marked():
+    records = [FitRecord("club", fold, "the Gaussian", 3, False) for fold in range(3)]
+    ax = plot_history(example(fits=tuple(records)))
+    assert labels(ax) == ["club, held out, dropped", "club, training, dropped"]
+    assert [mark.get_offsets().tolist() for mark in ax.collections] == [
+        [[3, 2.5]], [[3, 3.5]], [[2, 5.5]],
+    ]  # fmt: skip
+    ax = plot_history(example(fits=(*records[:2], FitRecord("club", 2, "the Gaussian", 3, True))))
+    assert labels(ax) == ["club, held out", "club, training"]
 
 
 def test_each_method_has_its_colour_or_is_drawn_alone():

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from mibounds.estimators.base import Side
 from mibounds.measure.splits import split_rows
@@ -35,10 +36,12 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
 COMPONENTS = 64  # leading components of a side that features are made of
-FEATURES = 400  # of each side, or a quarter of the rows
+FEATURES = 400  # of each side, or a quarter of the rows, or as many as few columns need
+FEATURES_EACH = 64  # of one column, four times as many of two
 RIDGES = (0.03, 0.3, 3.0)  # added to the covariance of features, in mean variances
 CODES = (1, 2, 4, 8, 16)  # numbers of pairs of codes to choose from
 ITERATIONS = 8  # that find the leading directions
+WIDE_ITERATIONS = 2  # the same of the components of many columns, which need not be exact
 SHRINKS = (0.5, 0.7, 0.85, 1.0)  # factors of the correlations of Gaussian codes
 MOST = 20_000  # rows that codes are fitted to
 LABELS = 1000  # of a side at most, each of which becomes a column
@@ -79,6 +82,7 @@ class CanonicalCodes:
 
     Args:
         seed: of the random features.
+        device: where to compute.
 
     Example:
         >>> from mibounds.samples.columns import as_columns
@@ -98,6 +102,7 @@ class CanonicalCodes:
     has_conditional: ClassVar[bool] = False
 
     seed: int = 0
+    device: str | torch.device = "cpu"
 
     def measure(
         self,
@@ -127,7 +132,7 @@ class CanonicalCodes:
             some = folds[k][:PAIRS]
             for share, into in ((1, shares), (2, halves)):
                 fitted = self.fit(x, y, train[::share], check[::share], some)
-                into.append(row_shares(fitted.log_ratios()))
+                into.append(row_shares(fitted.log_ratios()).cpu().numpy())
             if progress is not None:
                 progress((k + 1) / len(folds))
         value, half = (float(np.mean([v.mean() for v in each])) for each in (shares, halves))
@@ -154,15 +159,16 @@ class CanonicalCodes:
         rng = np.random.default_rng([self.seed, 2])
         train = train[:: math.ceil(len(train) / MOST)]
         kept = np.concatenate([train, check, rows])  # of many rows features would fill the memory
-        train, check, rows = np.split(np.arange(len(kept)), np.cumsum([len(train), len(check)]))
-        a, b = (_features(side.at(kept), train, rng) for side in (x, y))
+        places = torch.arange(len(kept), device=self.device)
+        fitted, choosing, coded = places.split([len(train), len(check), len(rows)])
+        a, b = (_features(side.at(kept), fitted, rng, self.device) for side in (x, y))
         best: Codes | None = None
-        for left, right in _directions(a[train], b[train]):
-            for codes in _candidates(a, b, left, right, check):
+        for left, right in _directions(a[fitted], b[fitted]):
+            for codes in _candidates(a, b, left, right, choosing):
                 if best is None or codes.quality > best.quality:
                     best = codes
         assert best is not None
-        return replace(best, u=best.u[rows], v=best.v[rows])
+        return replace(best, u=best.u[coded], v=best.v[coded])
 
 
 @dataclass
@@ -177,99 +183,101 @@ class Codes:
         quality: what they certify on the rows that choose.
     """
 
-    u: Float[np.ndarray, "n k"]
-    v: Float[np.ndarray, "n k"]
-    correlations: Float[np.ndarray, " k"]
+    u: Float[Tensor, "n k"]
+    v: Float[Tensor, "n k"]
+    correlations: Float[Tensor, " k"]
     gaussian: bool
     quality: float = -math.inf
 
-    def log_ratios(self, rows: Int[np.ndarray, " m"] | None = None) -> Float[np.ndarray, "m m"]:
+    def log_ratios(self, rows: Int[Tensor, " m"] | None = None) -> Float[Tensor, "m m"]:
         """The log-ratio of each x with each y of some of the rows; of all if left out."""
         some = slice(None) if rows is None else rows
         u, v, rho = self.u[some], self.v[some], self.correlations
         if not self.gaussian:
-            return np.log(np.maximum(1 + (u * rho) @ v.T, LEAST))
+            return (1 + (u * rho) @ v.T).clamp(min=LEAST).log()
         rest = 1 - rho**2
         cross = (u * (rho / rest)) @ v.T
         own, other = ((0.5 * rho**2 / rest * w**2).sum(1) for w in (u, v))
-        return cross - own[:, None] - other[None] - 0.5 * float(np.log(rest).sum())
+        return cross - own[:, None] - other[None] - 0.5 * rest.log().sum()
 
 
-def row_shares(scores: Float[np.ndarray, "m m"]) -> Float[np.ndarray, " m"]:
+def row_shares(scores: Float[Tensor, "m m"]) -> Float[Tensor, " m"]:
     """What each row contributes to InfoNCE.
 
     Example:
-        >>> row_shares(np.zeros((3, 3))).tolist()
+        >>> row_shares(torch.zeros(3, 3)).tolist()
         [0.0, 0.0, 0.0]
     """
-    s = torch.from_numpy(scores)
-    return (s.diagonal() - s.logsumexp(1) + math.log(len(s))).numpy()
+    return scores.diagonal() - scores.logsumexp(1) + math.log(len(scores))
 
 
-def _features(side: Columns, train: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _features(
+    side: Columns, train: Tensor, rng: np.random.Generator, device: str | torch.device
+) -> Tensor:
     """Columns to correlate: labels as indicators, numbers as components and waves of them."""
     parts = []
     labels, numbers = side.take("discrete"), side.take("continuous")
     if labels.width:
-        shown = labels.inputs()
+        shown = torch.from_numpy(labels.inputs()).to(device)
         parts.append(shown - shown[train].mean(0))
     if numbers.width:
-        values = numbers.values if numbers.normal else numbers.inputs()
+        table = numbers.values if numbers.normal else numbers.inputs()
+        values = torch.from_numpy(np.ascontiguousarray(table)).to(device)
         values = values - values[train].mean(0)
-        values = values / (math.sqrt(float(values[train].var(0).mean())) or 1.0)
+        scale = values[train].var(0, correction=0).mean().sqrt()
+        values = values / torch.where(scale > 0, scale, 1.0)
         if values.shape[1] > COMPONENTS:
-            values = values @ _leading(values[train], COMPONENTS)[1]
-        one, two = rng.integers(len(train), size=(2, 1000))
-        apart = ((values[train[one]] - values[train[two]]) ** 2).sum(1)
-        width = math.sqrt(float(np.median(apart))) or 1.0
-        count = min(FEATURES, len(train) // 4) // 2
-        angles = values @ (rng.normal(size=(values.shape[1], count)) / width)
-        parts += [np.cos(angles), np.sin(angles), values / math.sqrt(values.shape[1])]
-    features = np.hstack(parts)
+            values = values @ _leading(values[train], COMPONENTS, WIDE_ITERATIONS)[1]
+        one, two = torch.from_numpy(rng.integers(len(train), size=(2, 1000))).to(device)
+        apart = (values[train[one]] - values[train[two]]).square().sum(1)
+        width = apart.quantile(0.5).sqrt()
+        enough = FEATURES_EACH * values.shape[1] ** 2
+        count = min(FEATURES, enough, len(train) // 4) // 2
+        waves = torch.from_numpy(rng.normal(size=(values.shape[1], count))).to(device)
+        angles = values @ (waves / torch.where(width > 0, width, 1.0))
+        parts += [angles.cos(), angles.sin(), values / math.sqrt(values.shape[1])]
+    features = torch.hstack(parts)
     return features - features[train].mean(0)
 
 
 def _directions(
-    a: Float[np.ndarray, "m p"], b: Float[np.ndarray, "m q"]
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    a: Float[Tensor, "m p"], b: Float[Tensor, "m q"]
+) -> Iterator[tuple[Tensor, Tensor]]:
     """The leading canonical directions of two tables of features, for each ridge."""
     cross = a.T @ b / len(a)
-    spectra = [np.linalg.eigh(v.T @ v / len(v)) for v in (a, b)]
+    spectra = [torch.linalg.eigh(v.T @ v / len(v)) for v in (a, b)]
     for ridge in RIDGES:
         roots = [
-            axes / np.sqrt(np.maximum(sizes, 0) + ridge * sizes.mean() + 1e-12)
+            axes / (sizes.clamp(min=0) + ridge * sizes.mean() + 1e-12).sqrt()
             for sizes, axes in spectra
         ]
-        left, right = _leading(roots[0].T @ cross @ roots[1], CODES[-1])
+        left, right = _leading(roots[0].T @ cross @ roots[1], CODES[-1], ITERATIONS)
         yield roots[0] @ left, roots[1] @ right
 
 
-def _leading(matrix: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+def _leading(matrix: Tensor, count: int, iterations: int) -> tuple[Tensor, Tensor]:
     """The leading singular vectors of both sides, by subspace iteration."""
     rng = np.random.default_rng(0)
-    right = rng.normal(size=(matrix.shape[1], min(2 * count, *matrix.shape)))
-    for _ in range(ITERATIONS):
-        left = np.linalg.qr(matrix @ right)[0]
-        right = np.linalg.qr(matrix.T @ left)[0]
-    turn, _, back = np.linalg.svd(matrix @ right, full_matrices=False)
+    start = rng.normal(size=(matrix.shape[1], min(2 * count, *matrix.shape)))
+    right = torch.from_numpy(start).to(matrix.device)
+    for _ in range(iterations):
+        left = torch.linalg.qr(matrix @ right)[0]
+        right = torch.linalg.qr(matrix.T @ left)[0]
+    turn, _, back = torch.linalg.svd(matrix @ right, full_matrices=False)
     return turn[:, :count], right @ back[:count].T
 
 
 def _candidates(
-    a: np.ndarray, b: np.ndarray, left: np.ndarray, right: np.ndarray, check: np.ndarray
+    a: Tensor, b: Tensor, left: Tensor, right: Tensor, check: Tensor
 ) -> Iterator[Codes]:
     """Both forms with several numbers of codes; their quality is that of one half of the rows.
 
     The correlations are those of the other half, of which chance is taken off.
     """
-    u, v = a @ left, b @ right
     rows, rest = check[::2][:CHOOSING], check[1::2]
-    for codes in (u, v):
-        codes -= codes[rest].mean(0)
-        codes /= codes[rest].std(0) + 1e-12
-        np.clip(codes, -8, 8, out=codes)
-    rho = np.clip((u[rest] * v[rest]).mean(0), 0, HIGHEST)
-    rho = np.where(rho**2 * len(rest) > 2, rho, 0.0)
+    u, v = (_standardised(features @ to, rest) for features, to in ((a, left), (b, right)))
+    rho = (u[rest] * v[rest]).mean(0).clamp(0, HIGHEST)
+    rho = torch.where(rho**2 * len(rest) > 2, rho, 0.0)
     for count in CODES:
         if count > u.shape[1]:
             break
@@ -278,3 +286,9 @@ def _candidates(
             codes = Codes(*kept[:2], shrink * kept[2], gaussian)
             codes.quality = float(row_shares(codes.log_ratios(rows)).mean())
             yield codes
+
+
+def _standardised(codes: Tensor, rows: Tensor) -> Tensor:
+    """Codes with the mean and the variance that some rows have, cut where they are far out."""
+    codes = codes - codes[rows].mean(0)
+    return (codes / (codes[rows].std(0, correction=0) + 1e-12)).clamp(-8, 8)

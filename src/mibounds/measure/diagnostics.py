@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
@@ -17,6 +18,12 @@ from mibounds.measure.copula_model import CopulaFit
 from mibounds.measure.copula_model.gaussian_regressions import gaussian_information
 from mibounds.measure.methods import FEW_COLUMNS
 from mibounds.measure.results import Advice, MethodResult
+from mibounds.measure.series.autocorrelations import (
+    STRETCHES,
+    autocorrelation,
+    block_length,
+    inflation,
+)
 from mibounds.measure.wording import many
 from mibounds.samples.columns import Columns
 
@@ -34,6 +41,11 @@ FEW = 2  # columns in which the nearest neighbour is near
 FAR = 10  # columns of x and y above which neighbours are never believed
 FEW_PAIRS = 50  # pairs below which a mean of exponentials is not believed
 RARE = 5  # rows per label below which too little is known of it
+SURE = 0.001  # p-value below which a column is no random order of its rows
+LAGS = 10  # at which it is compared with itself
+NARROW = 1.2  # times the variance of independent rows: errors are then ten percent too small
+SEEN_ROWS, SEEN_COLUMNS = 20_000, 20  # of each side, at most, that are looked at for an order
+BLOCKS = 10  # blocks below which their spread is hardly known
 
 
 def subsampled(name: str, used: int, n: int) -> Advice:
@@ -111,6 +123,53 @@ def look_at_samples(x: Columns, y: Columns, given: Columns | None) -> list[Advic
                     f"Group them, or declare them numbers ({side.name}_kinds) if they are.",
                 )
             )
+    return advice
+
+
+def look_at_order(x: Columns, y: Columns, block: int) -> list[Advice]:
+    """Rows that depend on the rows before them, on both sides, while they count as independent.
+
+    Rows that were sorted by a column are independent all the same.
+
+    Args:
+        x: one side.
+        y: the other side.
+        block: rows that count as one.
+    """
+    n = len(x)
+    advice = []
+    if block > 1 and 2 <= n // block < BLOCKS:
+        advice.append(
+            Advice(
+                "few-blocks",
+                f"{n} rows are only {n // block} blocks of {block}: the spread of so few says "
+                "little, and the interval may be too narrow.",
+                f"Pass a longer series, or a shorter block if it is longer than needed: {BLOCKS} "
+                "blocks and more are good.",
+            )
+        )
+    if any(map(_is_sorted, (x, y))):
+        return advice
+    rho = [_serial(side) for side in (x, y)]
+    if rho[0] is None or rho[1] is None:
+        return advice
+    common, seen = rho[0] * rho[1], min(n, SEEN_ROWS)
+    tau, needed = inflation(common, seen), max(2, block_length(common, n))
+    if tau < NARROW or 2 * block >= needed:
+        return advice
+    counted = "every row counts as independent" if block == 1 else f"only {block} rows count as one"
+    by = f"about {math.sqrt(tau):.1f} times " if block == 1 else ""
+    first = "Use lags(x, y), whose errors and tests are made for series"
+    if n / max(inflation(each, seen) for each in rho if each is not None) < STRETCHES:
+        first = "Take differences: two series that wander look related whatever they are"
+    advice.append(
+        Advice(
+            "serial-rows",
+            "The rows look like a series: on both sides a row resembles those before it, but "
+            f"{counted}. The error is {by}too small, and so is a p-value.",
+            f"{first}; or pass block={needed}.",
+        )
+    )
     return advice
 
 
@@ -392,3 +451,34 @@ def _noise(a: Columns, b: Columns) -> float:
         nearest = distance.argmin(1)
         least = min(least, float(np.median((t[some] - t[nearest]) ** 2, axis=0).min()))
     return least
+
+
+def _is_sorted(side: Columns) -> bool:
+    """Whether the rows are in the order of one of the columns."""
+    for values, kind in zip(side.values.T, side.kinds, strict=True):
+        steps = np.diff(values)
+        if kind == "discrete" and np.count_nonzero(steps) == len(np.unique(values)) - 1:
+            return True  # one run for each label
+        if kind == "continuous" and ((steps >= 0).all() or (steps <= 0).all()):
+            return True
+    return False
+
+
+def _serial(side: Columns) -> np.ndarray | None:
+    """The autocorrelation of the column that is most like a series; None if it may be chance.
+
+    Reference: Ljung and Box 1978.
+    """
+    columns: list[np.ndarray] = []
+    for values, kind in list(zip(side.values.T, side.kinds, strict=True))[:SEEN_COLUMNS]:
+        seen = values[:SEEN_ROWS]
+        labels = np.unique(seen)[:SEEN_COLUMNS]
+        columns += [seen] if kind == "continuous" else [seen == label for label in labels]
+    found = [autocorrelation(np.asarray(column, float)) for column in columns]
+    n = min(len(side), SEEN_ROWS)
+    lags = min(LAGS, n // 5)
+    weights = n * (n + 2) / (n - np.arange(1, lags + 1))
+    sums = torch.tensor([float(weights @ rho[1 : lags + 1] ** 2) for rho in found])
+    chance = torch.special.gammaincc(torch.tensor(lags / 2), sums / 2).double() * len(found)
+    best = int(sums.argmax())
+    return found[best] if chance[best] < SURE else None

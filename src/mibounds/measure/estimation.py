@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 from mibounds.measure import diagnostics, runs
 from mibounds.measure.choice import choose, keep_possible, look_at_certificate
 from mibounds.measure.copula_model import CopulaModel, Effort
+from mibounds.measure.copula_model.student_copulas import to_student
 from mibounds.measure.methods import choose_methods
 from mibounds.measure.plots import plot_estimate
 from mibounds.measure.results import Advice, Measurement, MethodResult
@@ -34,6 +35,7 @@ EFFORTS = {
     "default": Effort(),
     "fast": Effort(folds=2, members=1, steps=300, hidden=(64, 64), components=8, patience=100),
 }
+NORMAL = 1000  # degrees of freedom from which on Student's t is as good as normal
 GROWING = 2.0  # how far the truth may be off, in what the value gained by half of the rows
 
 
@@ -133,12 +135,16 @@ def estimate(
             less.
         folds: parts of the data for cross-fitting.
         level: of the interval.
-        permutations: number of permutations of y, for a p-value of independence; 0 for none.
+        permutations: number of permutations of y, for a p-value of independence; 0 for none. The
+            test is exact. With ``given`` of numbers it is asymptotic: random signs take the place
+            of permutations, after regressions on ``given``; with ``given`` of labels only, y is
+            permuted within each label, which is exact.
         drop_missing: leave out rows in which a value is missing.
         block: rows that depend on each other, for time series: folds, errors and permutations
             keep runs of this many rows together.
         seed: of folds, fits and permutations.
-        device: where to fit; the CPU if left out.
+        device: where networks, label regressions and canonical codes are computed; the CPU if left
+            out. Neighbours, counts, closed forms and kernels are always computed on the CPU.
         progress: called with the share of the work that is done, and a word about it.
 
     Returns:
@@ -171,6 +177,7 @@ def estimate(
             raise ValueError(
                 f"Expected {name} >= {least} but got {value}; leave {name} out for its default."
             )
+    where = _find_device(device)
     sides = _find_sides(samples, x, y, given)
     x, y, z, dropped = _read(sides, (x_kinds, y_kinds, given_kinds), drop_missing)
     advice = diagnostics.look_at_columns([s for s in (x, y, z) if s is not None])
@@ -185,13 +192,9 @@ def estimate(
                 "leave folds out for those of the budget."
             )
         effort = replace(effort, folds=folds)
-    if permutations and z is not None:
-        raise ValueError(
-            "Expected no permutations together with given but got both: permuting y would also "
-            "break its relation to the given columns; leave permutations or given out."
-        )
     scored = x.scored(), y.scored(), None if z is None else z.scored()
     advice += diagnostics.look_at_samples(*scored)
+    advice += diagnostics.look_at_order(*scored[:2], block)
     if normal_scores:
         x, y, z = scored
     names = choose_methods(methods, x, y, z)
@@ -209,7 +212,7 @@ def estimate(
         effort,
         block,
         seed,
-        torch.device(device or "cpu"),
+        where,
         report,
     )
     outcomes: list[Outcome] = []
@@ -218,7 +221,8 @@ def estimate(
     # Where none is named, a method that cannot be used leaves its place to the next.
     chosen = methods in ("default", ["default"])
     entropy = min(x.entropy, y.entropy)  # with its error
-    with torch.random.fork_rng(devices=[]):  # keeps the caller's random state
+    # Keeps the caller's random state.
+    with torch.random.fork_rng(devices=[where] if where.type == "cuda" else []):
         for word in names:
             report(0.0)
             torch.manual_seed(seed)
@@ -258,6 +262,7 @@ def estimate(
         method=head.rows[0].method,
         rows=_with_common_errors(rows),
         history=tuple(p for outcome in outcomes for p in outcome.history),
+        fits=tuple(fit for outcome in outcomes for fit in outcome.fits),
         warnings=tuple(dict.fromkeys(advice)),
         p_value=p_value,
         null=null,
@@ -283,6 +288,20 @@ def estimate(
             "torch": torch.__version__,
         },
     )
+
+
+def _find_device(device: str | torch.device | None) -> torch.device:
+    """The device, on which a number was put and read again."""
+    try:
+        where = torch.device(device or "cpu")
+        torch.ones(1, device=where).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
+        raise ValueError(
+            f"Expected a device that is there but got {str(device)!r} ({reason}); leave device out "
+            "for the CPU."
+        ) from error
+    return where
 
 
 def _find_sides(samples: Any, x: Any, y: Any, given: Any) -> list[tuple[str, Any]]:
@@ -365,20 +384,23 @@ def _nothing_shared(
 
 
 def _interval(head: Outcome, level: float, entropy: tuple[float, float]) -> tuple[float, float]:
-    """Where the truth is: by the error of sampling, and by how the value grows with the rows.
+    """Where the truth is: by the error of sampling, and above by how the value grows with the rows.
 
-    A lower bound says nothing of how far above it the truth is, except by how it grows. Neighbours
+    What grows is too low, so that its lower end is that of sampling. Neighbours
     need a number of rows that is exponential in the value (Gao, Ver Steeg and Galstyan 2015).
     """
     if head.error is None:
         return math.nan, math.nan
     quantile = torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64)).item()
     nats, growth = head.rows[0].nats, GROWING * head.growth
-    sampling = math.hypot(head.widened * head.error, head.coarse)
+    student = quantile
+    if (
+        head.degrees is not None and head.degrees < NORMAL
+    ):  # errors of few values are themselves uncertain
+        student = to_student(np.array([quantile]), float(head.degrees)).item()
+    sampling = student / quantile * math.hypot(head.widened * head.error, head.coarse)
     down = quantile * sampling
     up = quantile * math.hypot(sampling, growth)
-    if head.rows[0].side == "neither":
-        down = up
     highest = entropy[0] + quantile * entropy[1]  # counted in the same rows as the value
     return max(nats - down, 0.0), min(nats + up, highest)
 

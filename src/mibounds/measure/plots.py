@@ -91,7 +91,9 @@ def plot_estimate(estimate: Measurement, ax: Axes | None = None) -> Axes:
 def plot_history(estimate: Measurement, ax: Axes | None = None, method: str | None = None) -> Axes:
     """Training curves: the loss on held-out samples, solid, and the training loss, dotted.
 
-    Folds are thin lines; if there are several, their mean is a thick one.
+    Folds are thin lines; if there are several, their mean is a thick one. A point marks where the
+    held-out loss is lowest, whose parameters are kept; the legend says of what was dropped that it
+    was.
 
     Args:
         estimate: the measurement to draw.
@@ -125,8 +127,11 @@ def plot_history(estimate: Measurement, ax: Axes | None = None, method: str | No
     for i, name in enumerate(dict.fromkeys(p.method for p in points)):
         own = [p for p in points if p.method == name]
         folds = sorted({p.fold for p in own})
+        fits = [fit for fit in estimate.fits if fit.method == name]
+        dropped = fits and not any(fit.used for fit in fits)
         for what, style in (("held_out", "-"), ("loss", ":")):
             label = f"{_legend_label(name)}, {'held out' if what == 'held_out' else 'training'}"
+            label += ", dropped" if dropped else ""
             common: dict[str, Any] = {"color": CYCLE[i % len(CYCLE)], "linestyle": style}
             at: dict[int, list[float]] = {}
             for fold in folds:
@@ -137,6 +142,9 @@ def plot_history(estimate: Measurement, ax: Axes | None = None, method: str | No
                 thin: dict[str, Any] = {"lw": 0.6, "alpha": 0.45}
                 only: dict[str, Any] = {"lw": 1.5, "label": label}
                 ax.plot(steps, values, **common, **(only if len(folds) == 1 else thin))
+                if what == "held_out" and not np.isnan(values).all():
+                    best = int(np.nanargmin(values))
+                    ax.scatter(steps[best], values[best], s=9, color=common["color"])
             if len(folds) > 1:  # the mean up to where the first fold stopped
                 steps = sorted(step for step, values in at.items() if len(values) == len(folds))
                 ax.plot(steps, [np.mean(at[s]) for s in steps], lw=1.8, label=label, **common)

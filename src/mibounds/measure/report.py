@@ -24,12 +24,12 @@ from mibounds.files import replacing
 from mibounds.measure.plots import BLUE, plot_estimate, plot_history, plot_null
 from mibounds.measure.results import Measurement
 from mibounds.measure.sample_plots import plot_samples
-from mibounds.measure.wording import bracket, decimals, number, p_value, printable, verdict
+from mibounds.measure.wording import bracket, decimals, fits, number, p_value, printable, verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["write_report"]
+__all__ = ["draw_figure", "wrap_page", "write_report"]
 
 INK = "#010203"  # placeholder for the colour of the text, until the figure is in the page
 
@@ -91,6 +91,11 @@ def _page(estimate: Measurement, x: Any, y: Any, names: Any, title: str) -> str:
         _beside(_samples(x, y, names), _null(estimate)),
         _settings(estimate),
     ]
+    return wrap_page("\n".join(part for part in parts if part), title)
+
+
+def wrap_page(body: str, title: str) -> str:
+    """The whole page around the parts of its body: its head, its policy, its style."""
     head = (
         '<meta charset="utf-8">\n'
         '<meta http-equiv="Content-Security-Policy" '
@@ -99,7 +104,6 @@ def _page(estimate: Measurement, x: Any, y: Any, names: Any, title: str) -> str:
         '<meta name="color-scheme" content="light dark">\n'
         f"<title>{_text(title)}</title>\n<style>\n{STYLE}</style>"
     )
-    body = "\n".join(part for part in parts if part)
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n{head}\n</head>\n'
         f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
@@ -135,7 +139,7 @@ def _headline(estimate: Measurement, title: str) -> str:
         f"Values of {len(e.rows)} methods on one axis, with the interval of the point value, "
         f"{number(e.nats, places)} nats."
     )
-    figure = _figure(lambda: plot_estimate(e), "bracket", "Each method by its side", alt)
+    figure = draw_figure(lambda: plot_estimate(e), "bracket", "Each method by its side", alt)
     return f"""<header>
 <h1>{_text(title)}</h1>
 <p class="quiet">{e.n:,} samples · x of {_columns(e.x_dim)} · y of {_columns(e.y_dim)}
@@ -207,7 +211,7 @@ def _training(estimate: Measurement) -> str:
     figures = []
     for i, method in enumerate(methods):
         figures.append(
-            _figure(
+            draw_figure(
                 lambda method=method: plot_history(estimate, method=method),
                 f"training{i}",
                 f"{method}: loss by step",
@@ -221,16 +225,23 @@ def _training(estimate: Measurement) -> str:
         "<section>\n<h2>Training</h2>\n"
         '<p class="quiet">The loss on held-out samples (solid) and on training samples '
         "(dotted); a thin line is one fold, a thick line their mean. A fit is good if both end "
-        "flat and close to each other.</p>\n"
+        "flat and close to each other. The point is where the held-out loss is lowest, whose "
+        f"parameters are kept.</p>\n{_fits(estimate)}"
         f'<div class="grid">\n{chr(10).join(figures)}\n</div>\n</section>'
     )
+
+
+def _fits(estimate: Measurement) -> str:
+    """Which models are used, and which were dropped."""
+    items = "".join(f"<li>{_text(line)}</li>\n" for line in fits(estimate))
+    return items and f'<ul class="quiet">\n{items}</ul>\n'
 
 
 def _samples(x: Any, y: Any, names: Any) -> str:
     if x is None:
         return ""
     about = "The pair of columns that is most related"
-    figure = _figure(
+    figure = draw_figure(
         lambda: plot_samples(x, y, names=names),
         "samples",
         about,
@@ -242,7 +253,7 @@ def _samples(x: Any, y: Any, names: Any) -> str:
 def _null(estimate: Measurement) -> str:
     if not any(abs(value) < float("inf") for value in estimate.null):
         return ""
-    figure = _figure(
+    figure = draw_figure(
         lambda: plot_null(estimate),
         "null",
         "The value beside those of permuted samples",
@@ -290,10 +301,20 @@ def _versions() -> list[tuple[str, str]]:
 # --- figures -------------------------------------------------------------------------------------
 
 
-def _figure(
+def draw_figure(
     draw: Callable[[], Axes], name: str, caption: str, alt: str | Callable[[Axes], str]
 ) -> str:
-    """A figure as part of the page."""
+    """A figure as part of a page.
+
+    Args:
+        draw: returns the axes.
+        name: of the figure, unique on the page.
+        caption: below it.
+        alt: what it shows, for readers who do not see it.
+
+    Returns:
+        HTML with the figure as SVG.
+    """
     try:
         import matplotlib
     except ImportError as error:

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from mibounds.measure.canonical_codes import CanonicalCodes
 from mibounds.measure.methods import METHODS
 
-__all__ = ["Advice", "HistoryPoint", "Measurement", "MethodResult"]
+__all__ = ["Advice", "FitRecord", "HistoryPoint", "Measurement", "MethodResult"]
 
 M = TypeVar("M", bound="Measurement")
 
@@ -110,6 +110,29 @@ class HistoryPoint:
 
 
 @dataclass(frozen=True)
+class FitRecord:
+    """What became of one fit.
+
+    Args:
+        method: what was fitted, as in the training curves.
+        fold: on which part of the data, counted from 0.
+        corrects: the model without networks that it is a correction of; "" for none.
+        steps: after how many it stopped; 0 if there were no networks to fit.
+        used: False if it was dropped, since on held-out rows it was no better than that model.
+
+    Example:
+        >>> FitRecord("copula_model q(y | x)", 0, "the Gaussian", 80, False).used
+        False
+    """
+
+    method: str
+    fold: int
+    corrects: str
+    steps: int
+    used: bool
+
+
+@dataclass(frozen=True)
 class Measurement:
     """The mutual information of two variables by several methods, as data.
 
@@ -132,6 +155,7 @@ class Measurement:
         seed: reproduces it.
         seconds: the time it took.
         config: all settings, of types that JSON has.
+        fits: which models were fitted, used and dropped.
     """
 
     nats: float
@@ -152,6 +176,7 @@ class Measurement:
     seed: int
     seconds: float
     config: dict[str, Any]
+    fits: tuple[FitRecord, ...] = ()
 
     @property
     def formula(self) -> str:
@@ -227,6 +252,8 @@ class Measurement:
         rows = _read_all(MethodResult, _of(data, "rows", list), "rows")
         history = _read_all(HistoryPoint, _of(data, "history", list), "history")
         advice = _read_all(Advice, _of(data, "warnings", list), "warnings")
+        # Estimates of earlier versions have no fits.
+        fits = _read_all(FitRecord, _of(data, "fits", list) if "fits" in data else [], "fits")
         ends = _of(data, "interval", list)
         if len(ends) != 2:
             raise ValueError(
@@ -239,6 +266,7 @@ class Measurement:
             "warnings": advice,
             "null": tuple(_float(value, "null") for value in _of(data, "null", list)),
             "config": _of(data, "config", dict),
+            "fits": fits,
         }
         return _read(cls, data, "", rest)
 
@@ -282,7 +310,7 @@ def _of(data: Any, name: str, kind: type) -> Any:
         raise ValueError(
             f"Expected the field {name!r} of an estimate but got none; pass the output of to_json."
         )
-    if not isinstance(data[name], kind) or isinstance(data[name], bool):
+    if not isinstance(data[name], kind) or isinstance(data[name], bool) != (kind is bool):
         got = type(data[name]).__name__
         raise ValueError(
             f"Expected {name!r} to be of type {kind.__name__} but got {got}; "
@@ -312,6 +340,8 @@ def _read(cls: Any, data: Any, where: str, given: dict[str, Any] | None = None) 
             values[name] = None
         elif kind.startswith("float"):
             values[name] = _float(_of(data, name, object), where + name)
+        elif kind == "bool":
+            values[name] = bool(_of(data, name, bool))
         else:
             values[name] = _of(data, name, {"str": str, "int": int}[kind])
     return cls(**values)

@@ -24,9 +24,9 @@ from mibounds.measure import diagnostics
 from mibounds.measure.canonical_codes import CanonicalCodes
 from mibounds.measure.classical import ClassicalEstimator
 from mibounds.measure.copula_model import CopulaModel, Effort
-from mibounds.measure.independence import Statistic, kernel_statistic
+from mibounds.measure.independence import Statistic, dependence_given, kernel_statistic
 from mibounds.measure.methods import FEW_COLUMNS, METHODS
-from mibounds.measure.results import Advice, HistoryPoint, MethodResult
+from mibounds.measure.results import Advice, FitRecord, HistoryPoint, MethodResult
 from mibounds.measure.splits import (
     fold_rows,
     permute_rows,
@@ -77,6 +77,8 @@ class Outcome:
     interval_method: str
     history: list[HistoryPoint] = field(default_factory=list)
     advice: list[Advice] = field(default_factory=list)
+    fits: list[FitRecord] = field(default_factory=list)
+    degrees: int | None = None  # of freedom of the error; None for many
     growth: float = 0.0  # how much the value rose from half of the rows to all
     paired: int = 0  # rows of a fold that were paired for its lower bound
     widened: float = 1.0  # by how much errors are larger than those of sampling
@@ -94,10 +96,15 @@ def permute(name: str, problem: Problem, permutations: int) -> tuple[float, tupl
 
     Kernels fit nothing. Models are fitted to one half of the rows and the other half is permuted,
     so that the test is exact: under independence every order of those rows is as likely as the
-    observed one.
+    observed one. Where something is given, the statistic is that of `dependence_given`, whatever
+    the method.
     """
     p = problem
     rng = np.random.default_rng([p.seed, 1])
+    if p.given is not None:
+        rows = some_rows(p.n, PAIRED, p.block, rng)
+        value, null = dependence_given(p.x, p.y, p.given, rows, p.block, permutations, rng)
+        return value, tuple(null.tolist())
     if name == KERNELS:
         rows = some_rows(p.n, PAIRED, p.block, rng)
         n, statistic = len(rows), kernel_statistic(p.x, p.y, rows)
@@ -154,7 +161,8 @@ class _CopulaRun(Run):
         start = time.perf_counter()
         found = self.model.measure(p.x, p.y, p.given, p.folds, p.report)
         seconds = time.perf_counter() - start
-        error = math.hypot(standard_error(found.pointwise, p.block), found.floor)
+        error, degrees = standard_error(found.pointwise, p.block)
+        error = math.hypot(error, found.floor)
         rows = [MethodResult(name, self.model.side, "", found.nats, error, seconds)]
         if found.lower:
             always = "over many repetitions, for any fitted conditional"
@@ -169,12 +177,14 @@ class _CopulaRun(Run):
         return Outcome(
             rows,
             error,
-            "normal, from cross-fitted influence values",
+            "Student's t, from cross-fitted influence values",
+            degrees=degrees,
             growth=found.growth,
             paired=found.paired,
             widened=LEARNT,
             wide=found.wide,
             history=[HistoryPoint(f"{name} {model}", *check) for model, check in found.history],
+            fits=[FitRecord(f"{name} {f[0]}", f[1], f[2], f[3], f[4]) for f in found.fits],
             advice=diagnostics.look_at_copula_model(found, error),
         )
 
@@ -196,19 +206,20 @@ class _CodesRun(Run):
                 'use "copula_model" for conditional mutual information.'
             )
         self.problem, self.method = problem, method
-        self.model = method(problem.seed)
+        self.model = method(problem.seed, problem.device)
 
     def measure(self) -> Outcome:
         p, method = self.problem, self.method
         start = time.perf_counter()
         found = self.model.measure(p.x, p.y, p.folds, p.report)
-        error = standard_error(found.pointwise, p.block)
+        error, degrees = standard_error(found.pointwise, p.block)
         seconds = time.perf_counter() - start
         row = MethodResult(method.name, method.side, method.condition, found.nats, error, seconds)
         return Outcome(
             [row],
             error,
-            "normal, from the shares of held-out rows",
+            "Student's t, from the shares of held-out rows",
+            degrees=degrees,
             growth=found.growth,
             advice=diagnostics.look_at_codes(row, found.paired),
         )
@@ -219,7 +230,7 @@ class _CodesRun(Run):
         rows = halves[0][:PAIRED]
         train, check = split_rows(halves, 0)
         codes = self.model.fit(self.problem.x, self.problem.y, train, check, rows)
-        ratios = codes.log_ratios()
+        ratios = codes.log_ratios().cpu().numpy()
         n = len(rows)
         return n, lambda order: float(ratios[np.arange(n), order].mean())
 
@@ -253,7 +264,7 @@ class _ClassicalRun(Run):
                 )
         x, y = self._values()
         shares = method().influence(x[rows], y[rows])
-        error = standard_error(shares, p.block)
+        error, degrees = standard_error(shares, p.block)
         growth = 0.0
         if method.local and len(rows) >= 2 * FEWEST_HALVED:
             halves = np.array_split(rows if p.block > 1 else p.rng().permutation(rows), 2)
@@ -268,7 +279,8 @@ class _ClassicalRun(Run):
         return Outcome(
             [row],
             error,
-            "normal, from influence values",
+            "Student's t, from influence values",
+            degrees=degrees,
             advice=advice,
             growth=growth,
             widened=LOCAL if method.local else 1.0,
@@ -316,7 +328,8 @@ class _EstimatorRun(Run):
             math.hypot(a.error or 0.0, b.error or 0.0),
             a.seconds + b.seconds,
         )
-        return replace(more, rows=[row], error=row.error, advice=more.advice + less.advice)
+        advice, fits = more.advice + less.advice, more.fits + less.fits
+        return replace(more, rows=[row], error=row.error, advice=advice, fits=fits)
 
     def statistic(
         self, halves: Sequence[np.ndarray], rng: np.random.Generator
@@ -354,7 +367,10 @@ class _EstimatorRun(Run):
         row = MethodResult(self.method.name, first.side, first.condition, mean, error, seconds)
         paired = min(PAIRED, min(len(f) for f in p.folds))
         advice = diagnostics.look_at_estimator(row, first, qualities, paired)
-        return Outcome([row], error, "normal, from the spread over folds", history, advice)
+        last = {point.fold: point.step for point in history}
+        fits = [FitRecord(self.method.name, fold, "", step, True) for fold, step in last.items()]
+        how = f"Student's t, from the spread over {len(values)} folds"
+        return Outcome([row], error, how, history, advice, fits, len(values) - 1)
 
     def _fit_outside(
         self,

@@ -15,6 +15,8 @@ import numpy as np
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
+FEWEST_BLOCKS = 5  # of rows that depend on each other, for an error
+
 
 def fold_rows(n: int, folds: int, block: int, seed: int) -> list[np.ndarray]:
     """Rows of each fold: at random, or contiguous where rows depend on each other.
@@ -72,19 +74,22 @@ def permute_rows(n: int, block: int, rng: np.random.Generator) -> np.ndarray:
     return np.concatenate([np.arange(s, min(s + block, n)) for s in starts])
 
 
-def standard_error(values: Float[np.ndarray, " n"], block: int) -> float:
-    """Standard error of the mean; where rows depend on each other, from the means of the blocks.
+def standard_error(values: Float[np.ndarray, " n"], block: int) -> tuple[float, int]:
+    """Standard error of the mean, and its degrees of freedom.
+
+    Where rows depend on each other, it comes from the means of the blocks, of which there must be
+    some: the error of an error from k blocks is one part in the square root of 2 (k - 1).
 
     Example:
-        >>> round(standard_error(np.array([0.0, 1.0, 0.0, 1.0]), block=1), 3)
-        0.289
+        >>> standard_error(np.array([0.0, 1.0, 0.0, 1.0]), block=1)
+        (0.28867513459481287, 3)
     """
     if block > 1:
         runs = len(values) // block
-        if runs < 2:
+        if runs < FEWEST_BLOCKS:
             raise ValueError(
-                f"Expected at least 2 blocks of {block} rows but got {len(values)} rows; "
-                "pass a smaller block, or more rows."
+                f"Expected at least {FEWEST_BLOCKS} blocks of {block} rows but got {len(values)} "
+                "rows; pass a smaller block, or more rows."
             )
         values = values[: runs * block].reshape(runs, block).mean(1)
-    return float(values.std(ddof=1) / math.sqrt(len(values)))
+    return float(values.std(ddof=1) / math.sqrt(len(values))), len(values) - 1

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from html import escape
 
-from mibounds.measure.results import Measurement, MethodResult
+from mibounds.measure.results import FitRecord, Measurement, MethodResult
 
 WIDTH = 100  # characters per line of plain text
 
@@ -19,13 +19,15 @@ def as_text(found: Measurement) -> str:
     """The number, the bracket, the verdict, a table of the methods, and the warnings."""
     margin = len(found.formula) + 2
     lines = [f"{name:<{margin}}{text}" for name, text in _summary(found)]
-    lines = [wrapped for line in lines for wrapped in _wrap(line, indent=margin)]
+    lines = [wrapped for line in lines for wrapped in wrap(line, indent=margin)]
     lines += ["", *_table(found.rows, found.method), ""]
+    said = [line for text in fits(found) for line in wrap(text, indent=2)]
+    lines += [*said, ""] if said else []
     for warning in found.warnings:
-        lines += _wrap(f"! {printable(warning.code)}: {printable(warning.message)}", indent=2)
-        lines += _wrap(f"  -> {printable(warning.remedy)}", indent=5)
+        lines += wrap(f"! {printable(warning.code)}: {printable(warning.message)}", indent=2)
+        lines += wrap(f"  -> {printable(warning.remedy)}", indent=5)
     lines += [""] if found.warnings else []
-    return "\n".join([*lines, *_wrap(_origin(found))])
+    return "\n".join([*lines, *wrap(_origin(found))])
 
 
 def as_html(found: Measurement) -> str:
@@ -60,13 +62,14 @@ def as_html(found: Measurement) -> str:
         f"<em>What to do:</em> {escape(w.remedy)}</div>"
         for w in found.warnings
     )
+    fitted = "".join(f"<div>{escape(text)}</div>" for text in fits(found))
     return (
         '<div style="color:inherit;line-height:1.45;max-width:60em">'
         f'<div style="font-size:1.25em"><strong>{found.formula} = {escape(first)}</strong></div>'
         f"{said}"
         '<table style="border-collapse:collapse;margin:.6em 0;background:transparent">'
         f'<thead><tr style="background:transparent">{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table>{warned}"
+        f"<tbody>{body}</tbody></table>{fitted}{warned}"
         f'<div style="opacity:.75;font-size:.9em">{escape(_origin(found))}</div></div>'
     )
 
@@ -129,8 +132,40 @@ def p_value(found: Measurement) -> str:
     """The p-value in words; "" if there is none."""
     if found.p_value is None:
         return ""
-    by = f", by {many(len(found.null), 'permutation')}" if found.null else ""
-    return f"{found.p_value:.3g} for independence{by}"
+    signs = found.config.get("given") and "continuous" in found.config.get("given_kinds", [])
+    by = many(len(found.null), "random sign change" if signs else "permutation")
+    given = " given z" if found.config.get("given") else ""
+    return f"{found.p_value:.3g} for independence{given}" + (f", by {by}" if found.null else "")
+
+
+def fits(found: Measurement) -> list[str]:
+    """Which models are used and which were dropped, and at which step their fits stopped."""
+    said = []
+    for method in dict.fromkeys(fit.method for fit in found.fits):
+        own = [fit for fit in found.fits if fit.method == method]
+        said += [f"{printable(method)}: {_one_fit(own)}"]
+    return said
+
+
+def _one_fit(records: Sequence[FitRecord]) -> str:
+    """What became of the fits of one model, one for each fold."""
+    used, dropped = ([r for r in records if r.used == kept] for kept in (True, False))
+    steps = [r.steps for r in records if r.steps]
+    ends = "" if not steps else f"{min(steps)}" + f" to {max(steps)}" * (min(steps) < max(steps))
+    stopped = f"; stopped at step {ends}" if steps else ""
+    folds = many(len(records), "fold")
+    if not any(r.corrects for r in records):
+        return f"fitted in {folds}{stopped}."
+    parts = []
+    for corrects in dict.fromkeys(r.corrects for r in used):
+        same = [r for r in used if r.corrects == corrects]
+        nets = "networks correct " if any(r.steps for r in same) else ""
+        parts.append(f"{nets}{corrects} in {len(same)} of {folds}")
+    if dropped:
+        bases = " or ".join(dict.fromkeys(r.corrects for r in dropped))
+        where = "" if not used else f" in {len(dropped)} of {folds}"
+        parts.append(f"correction dropped{where}, it never beat {bases} on held-out rows")
+    return f"{', '.join(parts)}{stopped}."
 
 
 def printable(text: str) -> str:
@@ -192,7 +227,8 @@ def many(count: int, one: str, more: str | None = None) -> str:
     return f"{count} {one if count == 1 else more or one + 's'}"
 
 
-def _wrap(text: str, indent: int = 0) -> list[str]:
+def wrap(text: str, indent: int = 0) -> list[str]:
+    """Lines of plain text, all but the first of them indented."""
     return textwrap.wrap(text, WIDTH, subsequent_indent=" " * indent)
 
 

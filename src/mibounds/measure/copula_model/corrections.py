@@ -75,7 +75,7 @@ class Mixture(nn.Module):
     def narrow(self, a: Float[Tensor, "n inputs"]) -> float:
         """Share of the rows whose heaviest Gaussian is at the lower limit of scale in a column."""
         weight, _, scale = self.parts(a)
-        heaviest = scale[torch.arange(len(a)), weight.argmax(1)]
+        heaviest = scale[torch.arange(len(a), device=a.device), weight.argmax(1)]
         return (heaviest.amin(1) < -0.9 * LIMIT).double().mean().item()
 
     def learning_loss(

@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
 Check = tuple[int, int, float, float]  # fold, step, loss, held-out loss
+Fitted = tuple[str, int, str, int, bool]  # model, fold, what it corrects, last step, if it is used
 
 FEWEST = 200  # rows to fit a correction to
 FEWEST_LABELS = 50  # rows to fit a classifier to
-ERRORS = 2  # standard errors by which a Student-t copula must be better than the Gaussian one
+LIKELIER = 4.0  # nats by which a Student-t copula must be likelier than the Gaussian one
 PAIRS = 2000  # rows of a fold that are all paired for the lower and the upper bound
 MOST = 50_000  # rows to fit a label regression to, or twice as many as it needs
 
@@ -83,6 +84,8 @@ class CopulaFit:
         weights: weights of a linear classifier of the labels, and the rows it is fitted to; no
             weights if there are enough rows to subtract what learning them costs.
         history: for each check of a fit, the model, and fold, step, loss and held-out loss.
+        fits: for each fit, the model, the fold, what it corrects, after how many steps it stopped
+            (0 for no networks), and whether it is used.
     """
 
     nats: float
@@ -100,6 +103,7 @@ class CopulaFit:
     narrow: float = 0.0
     weights: tuple[int, int] = (0, 1)
     history: list[tuple[str, Check]] = field(default_factory=list)
+    fits: list[Fitted] = field(default_factory=list)
 
     @property
     def shortfall(self) -> float:
@@ -136,6 +140,9 @@ class CrossFitting:
     done: int = 0
     scores: Tensor | None = None  # of the rows that were paired last
     paired: list[np.ndarray] = field(default_factory=list)
+    students: dict[int, StudentCopula] = field(
+        default_factory=dict
+    )  # of the folds with heavy tails
 
     def gains(
         self,
@@ -154,7 +161,9 @@ class CrossFitting:
             name: of the models, for the training curves.
             a: conditioning columns.
             t: target columns.
-            pair: whether to pair the rows of a fold with each other for the bounds.
+            pair: whether to pair the rows of a fold with each other for the bounds, for the density
+                given everything. That given less comes after it, and takes its heavy tails from it:
+                if only one of two densities had them, their ratio would be biased.
             scores: whether all columns are normal scores, which a Student-t copula needs.
         """
         gain = np.zeros(len(t))
@@ -165,9 +174,15 @@ class CrossFitting:
             inputs = self._tensor(a)
             models = []
             plain = log_standard_normal(e).cpu().double().numpy()
-            student = self._heavy_tails(a, t, train, check, regression) if scores else None
-            start = plain.copy()
+            student = None
+            if scores and pair:
+                student = self._heavy_tails(a, t, train, check, regression)
+            elif fold in self.students:  # of fewer columns, but of the same joint density
+                student = self.students[fold].of_last(a.shape[1], t.shape[1])
+            start, corrected = plain.copy(), "the Gaussian"
             if student is not None:
+                corrected = f"a Student-t copula of {student.df:g} degrees of freedom"
+                self.students.setdefault(fold, student)
                 start = student.log_prob(a, t) + regression.log_volume
             self.found.linear |= pair and (len(train) < FEWEST or not self.effort.members)
             if len(train) >= FEWEST and self.effort.members:
@@ -178,7 +193,9 @@ class CrossFitting:
                     )
 
                 base = float(start[check].mean())
-                models = self._fit(name, fold, make, inputs, e, train, check, base)
+                models = self._fit(name, fold, make, inputs, e, train, check, base, corrected)
+            elif student is not None:
+                self.found.fits.append((name, fold, corrected, 0, True))
             if models:
                 density = average_densities([m.log_prob(inputs[rows], e[rows]) for m in models])
                 start[rows] = density.cpu().double().numpy()
@@ -205,12 +222,19 @@ class CrossFitting:
         check: np.ndarray,
         regression: GaussianRegression,
     ) -> StudentCopula | None:
-        """A Student-t copula, if rows of ``check`` prefer it to the regression."""
+        """A Student-t copula, if it is likelier than the regression.
+
+        It has one number more, so that the rows that both were fitted to can tell, which are many
+        more than the others.
+        """
         student = StudentCopula.fit(a[train], t[train])
         if student is None:
             return None
-        ahead = student.log_prob(a[check], t[check]) - regression.log_prob(a[check], t[check])
-        return student if ahead.mean() > ERRORS * ahead.std() / math.sqrt(len(ahead)) else None
+        seen, others = (
+            float((student.log_prob(a[r], t[r]) - regression.log_prob(a[r], t[r])).sum())
+            for r in (train, check)
+        )
+        return student if seen > LIKELIER and others > 0 else None
 
     def log_likelihood(
         self,
@@ -237,10 +261,13 @@ class CrossFitting:
             train, check = self._split(fold)
             most = max(MOST, 2 * ROWS * a.shape[1] * (classes - 1))
             some = train[:: math.ceil(len(train) / most)]
-            bases = regress_labels(a, codes, classes, some, check)
+            bases = regress_labels(a, codes, classes, some, check, self.device)
             models_of_labels = models_of_labels or [LabelLikelihood(len(codes)) for _ in bases]
             names = name, f"{name}, a regression corrected"
-            for labels, (base, fair), title in zip(models_of_labels, bases, names, strict=False):
+            corrected_ones = "frequencies", "a logistic regression"
+            for labels, (base, fair), title, corrects in zip(
+                models_of_labels, bases, names, corrected_ones, strict=False
+            ):
                 own = base[np.arange(len(codes)), codes]
                 labels.add(own, rows, some if fair else some[:0])
                 inputs = self._tensor(np.hstack([a, base]))
@@ -253,7 +280,9 @@ class CrossFitting:
                         return Classifier(a.shape[1], classes, self.effort.hidden)
 
                     known = float(own[check].mean())
-                    if models := self._fit(title, fold, make, inputs, y, train, check, known):
+                    if models := self._fit(
+                        title, fold, make, inputs, y, train, check, known, corrects
+                    ):
                         density = average_densities(
                             [m.log_prob(inputs[rows], y[rows]) for m in models]
                         )
@@ -262,14 +291,32 @@ class CrossFitting:
                 labels.tables.append((paired, table, corrected))
             self._tick()
         best = max(models_of_labels, key=lambda labels: labels.values().sum())
+        self._drop_others(name, regression=best is not models_of_labels[0], used=best.pays_off)
         if pair:
             for paired, *tables in best.tables:
                 self._add_bounds(tables[best.pays_off].double()[:, y[paired]], paired)
         return best.values()
 
-    def _fit(self, name, fold, make, a, e, train, check, base) -> list:
+    def _drop_others(self, name: str, regression: bool, used: bool) -> None:
+        """Mark the fits of labels that are not used, of which some may have beaten what they had.
+
+        Args:
+            name: of the models.
+            regression: whether a regression, corrected or not, is better than networks alone.
+            used: whether the correction of the better one pays off.
+        """
+        better = "a logistic regression" if regression else "networks without it"
+        for i, (model, fold, corrects, steps, kept) in enumerate(self.found.fits):
+            if not model.startswith(name):
+                continue
+            if (model == name) == regression:
+                self.found.fits[i] = model, fold, better, steps, False
+            else:
+                self.found.fits[i] = model, fold, corrects, steps, kept and used
+
+    def _fit(self, name, fold, make, a, e, train, check, base, corrected) -> list:
         """Models of the rows ``train`` that beat the log-likelihood ``base`` on ``check``."""
-        models = []
+        models, steps = [], 0
         for member in range(self.effort.members):
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(self.seed + 1000 * fold + member)
@@ -291,9 +338,11 @@ class CrossFitting:
             model.eval().requires_grad_(False)
             if not member:
                 self.found.history += checks
+                steps = checks[-1][1][1] if checks else self.effort.steps
             if -model.learning_loss(a[check], e[check]).item() <= base:
                 break  # there is nothing to learn, so the other members would not find it either
             models.append(model)
+        self.found.fits.append((name, fold, corrected, steps, bool(models)))
         return models
 
     def _split(self, fold: int) -> tuple[np.ndarray, np.ndarray]:

@@ -39,6 +39,7 @@ def regress_labels(
     classes: int,
     train: Int[np.ndarray, " m"],
     check: Int[np.ndarray, " l"],
+    device: str | torch.device = "cpu",
 ) -> list[tuple[Float[np.ndarray, "n c"], bool]]:
     """Tables of log q, for each row and label: by frequencies only, and by a logistic regression.
 
@@ -51,6 +52,7 @@ def regress_labels(
         classes: number of labels.
         train: rows to fit to.
         check: rows that choose the prior.
+        device: where to fit.
 
     Returns:
         Each table, and whether it gains on ``train`` what it loses on others.
@@ -67,16 +69,16 @@ def regress_labels(
     constant = np.tile(start, (len(a), 1)), True
     if not a.shape[1]:
         return [constant]
-    y = torch.from_numpy(codes)
+    y = torch.from_numpy(codes).to(device)
     rest = a - a[train].mean(0)
     if enough_rows(a.shape[1] * (classes - 1), len(train)):
         values, axes = np.linalg.eigh(rest[train].T @ rest[train] / len(train))
         kept = values > 1e-10 * max(values[-1], 1e-300)
-        white = torch.from_numpy(rest @ (axes[:, kept] / np.sqrt(values[kept])))
+        white = torch.from_numpy(rest @ (axes[:, kept] / np.sqrt(values[kept]))).to(device)
         (table,) = _regress(white, y, train, start, [PRIOR], 200, 1e-6)
         return [constant, (table, True)]
     best = constant[0]
-    scaled = torch.from_numpy(rest / (math.sqrt(rest[train].var(0).mean()) or 1.0))
+    scaled = torch.from_numpy(rest / (math.sqrt(rest[train].var(0).mean()) or 1.0)).to(device)
     for table in _regress(scaled, y, train, start, NARROW, 50, 1e-4):
         if table[check, codes[check]].mean() <= best[check, codes[check]].mean():
             break
@@ -95,7 +97,7 @@ def _regress(
 ) -> Iterator[np.ndarray]:
     """Logistic regressions under wider and wider priors, each started where the last one ended."""
     weight = x.new_zeros(x.shape[1], len(start)).requires_grad_()
-    bias = torch.from_numpy(start.copy()).requires_grad_()
+    bias = torch.from_numpy(start.copy()).to(x.device).requires_grad_()
     own, labels = x[train], y[train]
     for prior in priors:
         optimiser = torch.optim.LBFGS(
@@ -112,7 +114,7 @@ def _regress(
             return value
 
         optimiser.step(loss)
-        yield (x @ weight + bias).detach().log_softmax(-1).numpy()
+        yield (x @ weight + bias).detach().log_softmax(-1).cpu().numpy()
 
 
 def log_frequencies(codes: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:

@@ -12,7 +12,7 @@ import torch
 
 from mibounds.estimators.base import Side
 from mibounds.measure.copula_model.cross_fitting import CopulaFit, CrossFitting, Effort
-from mibounds.measure.copula_model.gaussian_regressions import gaussian_information
+from mibounds.measure.copula_model.gaussian_regressions import cost_of_ranks, gaussian_information
 from mibounds.measure.copula_model.label_regressions import enough_rows, log_frequencies
 from mibounds.measure.splits import split_rows
 from mibounds.samples.columns import Columns
@@ -89,7 +89,7 @@ class CopulaModel:
         found = self._measure(x, y, given, folds, 1, lambda part: report(0.6 * part))
         if found.learnt > WORTH:  # what learns nothing from all rows learns nothing from half
             half = self._measure(x, y, given, folds, 2, lambda part: report(0.6 + 0.4 * part))
-            found.growth = max(0.0, found.nats - half.nats)
+            found.growth = max(0.0, found.nats - max(0.0, half.nats))
         report(1.0)
         return found
 
@@ -130,10 +130,13 @@ class CopulaModel:
             z = np.hstack([z, labels.inputs()])
         if numbers.width:
             t = numbers.smooth
+            both = source.kinds + (() if given is None else given.kinds)
             found.gaussian, pointwise = gaussian_information(s, t, z)
+            if target.normal and "discrete" not in (*both, *target.kinds):
+                cost = cost_of_ranks(s, t, z, np.random.default_rng([self.seed, 4]))
+                found.gaussian, pointwise = found.gaussian + cost, pointwise + cost
             found.pointwise += pointwise
             found.floor = math.hypot(found.floor, math.sqrt(s.shape[1] * t.shape[1] / 2) / len(t))
-            both = source.kinds + (() if given is None else given.kinds)
             scores = numbers.normal and not labels.width and "discrete" not in both
             gains = work.gains("q(y | x)", np.hstack([s, z]), t, pair=True, scores=scores)
             if z.shape[1] or t.shape[1] > 1 or not numbers.normal:  # else q(t) is known: normal

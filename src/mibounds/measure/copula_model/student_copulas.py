@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 DEGREES = (20.0, 12.0, 8.0, 6.0, 4.0, 3.0, 2.0, 1.5, 1.0)  # of freedom, to choose from
 ITERATIONS = 15  # of the scatter matrix
-ROWS = 20  # per column, at least
+ROWS = 8  # per column, at least
 MOST = 20_000  # rows that it is fitted to
 POINTS, END = 8001, 40.0  # of the table of quantiles, in asinh of the value
 
@@ -63,12 +63,21 @@ class StudentCopula:
             return None
         best, highest = None, -math.inf
         for df in DEGREES:  # the likelihood has one maximum
-            copula = cls(df, _scatter(_to_student(z, df), df), a.shape[1])
+            copula = cls(df, _scatter(to_student(z, df), df), a.shape[1])
             value = float(copula._joint(z).mean())
             if value < highest:
                 break
             best, highest = copula, value
         return best
+
+    def of_last(self, k: int, d: int) -> StudentCopula:
+        """The copula of only the last columns.
+
+        Args:
+            k: conditioning columns among them.
+            d: target columns.
+        """
+        return StudentCopula(self.df, self.scatter[-k - d :, -k - d :], k)
 
     def log_prob(
         self, a: Float[np.ndarray, "n k"], t: Float[np.ndarray, "n d"]
@@ -85,7 +94,7 @@ class StudentCopula:
     ) -> Float[np.ndarray, "n n"]:
         """log q(t_j | a_i) for all pairs i, j."""
         k, df = self.k, self.df
-        s, u = _to_student(a, df), _to_student(t, df)
+        s, u = to_student(a, df), to_student(t, df)
         given, cross = self.scatter[:k, :k], self.scatter[:k, k:]
         slope = np.linalg.solve(given, cross)
         root = np.linalg.cholesky(self.scatter[k:, k:] - cross.T @ slope)
@@ -102,7 +111,7 @@ class StudentCopula:
 
     def _joint(self, z: np.ndarray) -> np.ndarray:
         """The joint log-density of normal scores."""
-        u, d, df = _to_student(z, self.df), z.shape[1], self.df
+        u, d, df = to_student(z, self.df), z.shape[1], self.df
         root = np.linalg.cholesky(self.scatter)
         squares = (np.linalg.solve(root, u.T) ** 2).sum(0)
         value = math.lgamma((df + d) / 2) - math.lgamma(df / 2)
@@ -122,8 +131,13 @@ def _scatter(u: np.ndarray, df: float) -> np.ndarray:
     return scatter
 
 
-def _to_student(z: np.ndarray, df: float) -> np.ndarray:
-    """The Student-t quantiles that belong to normal ones."""
+def to_student(z: np.ndarray, df: float) -> np.ndarray:
+    """The Student-t quantiles that belong to normal ones.
+
+    Example:
+        >>> to_student(np.array([1.959964]), 3.0).round(3)  # 95 % of four values' means
+        array([3.182])
+    """
     normal, student = _quantiles(df)
     return np.sign(z) * np.interp(np.abs(z), normal, student)
 
@@ -135,7 +149,7 @@ def _log_derivatives(z: np.ndarray, u: np.ndarray, df: float) -> np.ndarray:
     return (-0.5 * z**2 - 0.5 * math.log(2 * math.pi) - student).sum(1)
 
 
-@functools.lru_cache(maxsize=len(DEGREES))
+@functools.lru_cache(maxsize=2 * len(DEGREES))
 def _quantiles(df: float) -> tuple[np.ndarray, np.ndarray]:
     """Normal quantiles from zero on, and the Student-t quantiles of the same probabilities."""
     grid = np.linspace(0, END, POINTS)
