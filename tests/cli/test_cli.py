@@ -117,7 +117,7 @@ def test_defaults_are_those_of_estimate(calls, data):
     (call,) = calls
     del call["x"], call["y"]
     assert call == {name: DEFAULTS[name].default for name in call}
-    assert len(call) == 11
+    assert len(call) == 12
 
 
 def test_options_reach_the_estimate(calls, data):
@@ -134,6 +134,29 @@ def test_options_reach_the_estimate(calls, data):
     assert (call["permutations"], call["level"], call["seed"], call["block"]) == (99, 0.9, 7, 5)
 
 
+def test_some_rows_of_a_file_and_the_result_says_so(calls, data, capfd):
+    (data / "many.csv").write_text("a,b\n" + "".join(f"{k},{k % 9}\n" for k in range(200)))
+    assert run("estimate many.csv --x a --y b --rows 50 --out out.json") == 0
+    assert capfd.readouterr().out.startswith("many.csv, 50 of 200 rows, drawn at random: I(a; b)")
+    (call,) = calls
+    assert call["x"].shape == (50, 1)
+    record = json.loads(Path("out.json").read_text())
+    assert (record["rows_in_file"], record["rows_read"], record["dropped"]) == (200, 50, 0)
+    assert run("estimate many.csv --x a --y b --rows 50 --seed 1") == 0
+    assert calls[1]["x"].tolist() != call["x"].tolist()
+    assert run("estimate many.csv --x a --y b --rows 50 --block 10") == 0
+    assert (calls[2]["x"].reshape(5, 10) % 10 == np.arange(10)).all()
+    capfd.readouterr()
+    assert run("estimate many.csv --x a --y b --rows -1") == 2
+    assert "Expected --rows of at least 1 but got -1; leave it out" in capfd.readouterr().err
+
+
+def test_rows_are_drawn_where_all_would_be_too_many(calls, data, capfd, monkeypatch):
+    monkeypatch.setattr("mibounds.cli.estimation.MOST_VALUES", 4)
+    assert run("estimate data.csv --x a --y b") == 0
+    assert capfd.readouterr().out.startswith("data.csv, 2 of 3 rows, drawn at random")
+
+
 def test_x_and_y_need_no_flags_where_the_file_names_them(calls, data):
     x, y = np.arange(8.0).reshape(4, 2), np.arange(4)
     np.savez("data.npz", x=x, y=y, other=np.zeros(3))
@@ -146,8 +169,8 @@ def test_only_json_on_standard_output(calls, data, capfd):
     assert main(["estimate", "data.csv", "--x", "a", "--y", "b", "--json"]) == 0
     record = json.loads(capfd.readouterr().out)
     assert record == {
-        "file": "data.csv", "x": ["a"], "y": ["b"], "given": [], "dropped": 0, "nats": 1.25,
-        "warnings": [],
+        "file": "data.csv", "x": ["a"], "y": ["b"], "given": [], "rows_in_file": 3,
+        "rows_read": 3, "dropped": 0, "nats": 1.25, "warnings": [],
     }  # fmt: skip
 
 
@@ -263,7 +286,7 @@ def test_targets_are_checked_before_anything_is_computed(calls, data, capfd, arg
         ("estimate data.csv --x a --y b -level=0.9", "; write --level, with two dashes, or see"),
         ("estimate data.csv --x a --y b --budget huge", "invalid choice 'huge'"),
         ("estimate data.csv --x a --y b --sed 3", "Unrecognized options: --sed, 3; Perhaps you"),
-        ("estimat data.csv", "Available subcommands: estimate, tasks, methods"),
+        ("estimat data.csv", "Available subcommands: estimate, rank, matrix, lags, tasks, methods"),
         ("tasks --josn", "Unrecognized options: --josn"),
     ],
 )
@@ -549,17 +572,21 @@ def test_the_commands_of_the_documentation(calls, data, monkeypatch):
 
     g = np.random.default_rng(0)
     people = {
-        name: g.normal(size=9) for name in ("age", "height", "weight", "city_a", "city_b", "month")
-    } | {"group": list("uvwuvwuvw")}
+        name: g.normal(size=30) for name in ("age", "height", "weight", "city_a", "city_b", "month")
+    } | {"group": list("uvw") * 10}
     pq.write_table(pa.table(people), "people.parquet")
     rows = zip(*people.values(), strict=True)
     Path("people.csv").write_text(
         "\n".join([",".join(people), *(",".join(map(str, row)) for row in rows)])
     )
-    np.savez("pairs.npz", x=g.normal(size=(9, 3)), y=g.normal(size=9), emb=g.normal(size=(9, 64)))
-    np.save("matrix.npy", g.normal(size=(9, 20)))
-    np.save("emb.npy", g.normal(size=(9, 64)))
-    np.save("label.npy", np.arange(9) % 3)
+    river = "\n".join(f"{day},{g.random()},{g.random()}" for day in range(120))
+    Path("river.csv").write_text(f"day,rain,flow\n{river}\n")
+    np.savez(
+        "pairs.npz", x=g.normal(size=(30, 3)), y=g.normal(size=30), emb=g.normal(size=(30, 64))
+    )
+    np.save("matrix.npy", g.normal(size=(30, 20)))
+    np.save("emb.npy", g.normal(size=(30, 64)))
+    np.save("label.npy", np.arange(30) % 3)
     text = (ROOT / "docs" / "measure-cli.md").read_text()
     (both,) = re.findall(r"^python -c '(.*)'$", text, re.MULTILINE)
     exec(both, {})

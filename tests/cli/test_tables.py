@@ -25,6 +25,14 @@ def write(path, data):
     return path
 
 
+def arrow(columns, rows=None):
+    stream = io.BytesIO()
+    table = pa.table(columns)
+    with pa.ipc.new_file(stream, table.schema) as file:
+        file.write_table(table, rows)
+    return stream.getvalue()
+
+
 def parquet(columns, **options):
     stream = io.BytesIO()
     pq.write_table(pa.table(columns), stream, **options)
@@ -60,6 +68,8 @@ SAME = {
     "data.parquet": parquet(FOUR),
     "categories.parquet": parquet(FOUR, use_dictionary=True),
     "groups.parquet": parquet(FOUR, row_group_size=1),
+    "data.arrow": arrow(FOUR),
+    "batches.feather": arrow(FOUR, 1),
     "data.npz": npz(**{name: np.array(values) for name, values in FOUR.items()}),
     "bytes.npz": npz(
         a=np.array([1, 2, 3], ">i2"), b=[2.5, 3.5, 4.5], label=[b"yes", b"no", b"yes"]
@@ -175,6 +185,131 @@ def test_text_of_numbers_is_text_where_the_file_declares_it(tmp_path):
 def test_labels_that_look_like_a_mistake_can_be_declared(tmp_path):
     path = write(tmp_path / "data.csv", "a\n1\n2\n3\nother\n")
     assert read_table(path, discrete=["a"]).columns["a"].labels == ("1", "2", "3", "other")
+
+
+# --- some of the rows ----------------------------------------------------------------------------
+
+LARGE = {
+    "a": np.arange(5000.0),
+    "b": [f'{k % 3}, "quoted"\n' if k % 50 else None for k in range(5000)],
+    "c": np.where(np.arange(5000) % 10, np.arange(5000) % 7, -1),
+}
+
+
+def large_csv():
+    out = io.BytesIO()
+    pa.csv.write_csv(pa.table(LARGE), out)
+    return b'"a","b","c"\n' + out.getvalue().partition(b"\n")[2]
+
+
+SOME = {
+    "large.parquet": lambda: parquet(LARGE, row_group_size=700),
+    "large.arrow": lambda: arrow(LARGE, 700),
+    "large.csv": large_csv,
+    "large.npz": lambda: npz(a=LARGE["a"], b=np.arange(5000) % 3, c=LARGE["c"]),
+    "large.npy": lambda: npy(np.stack([LARGE["a"], LARGE["c"], LARGE["c"]], 1)),
+}
+
+
+@pytest.mark.parametrize("small", [0, 1 << 28])
+@pytest.mark.parametrize("name", SOME)
+def test_some_rows_are_drawn_and_keep_their_order(tmp_path, monkeypatch, name, small):
+    """Of a text file that is small as a whole, of a large one as it passes; both the same rows."""
+    monkeypatch.setattr("mibounds.cli._arrow_formats.SMALL", small)
+    monkeypatch.setattr("mibounds.cli._arrow_formats.BLOCK", 1 << 12)
+    monkeypatch.setattr("mibounds.cli._arrow_formats.BATCH", 512)
+    monkeypatch.setattr("mibounds.cli._numpy_formats.PASS", 512)
+    path = write(tmp_path / name, SOME[name]())
+    names = read_names(path)
+    whole, some = read_table(path), read_table(path, most=1000, seed=1)
+    assert (whole.rows, whole.total, some.rows, some.total) == (5000, 5000, 1000, 5000)
+    rows = some.array(names[:1]).ravel().astype(int)
+    assert (np.diff(rows) > 0).all()
+    for column in names:  # whole rows, with all that is in them
+        a, b = (table.columns[column] for table in (whole, some))
+        assert (a.labels is None, a.discrete, a.dtype.kind) == (
+            b.labels is None, b.discrete, b.dtype.kind,
+        )  # fmt: skip
+        assert a.missing[rows].tolist() == b.missing.tolist()
+        if b.labels:
+            there = b.values[~b.missing]
+            assert [b.labels[k] for k in there] == [a.labels[k] for k in a.values[rows[~b.missing]]]
+        else:
+            assert np.array_equal(a.values[rows], b.values)
+    assert rows.tolist() == read_table(path, most=1000, seed=1).array(names[:1]).ravel().tolist()
+    assert read_table(path, most=5000).rows == 5000
+    counts = np.zeros(10)
+    for seed in range(20):
+        drawn = read_table(path, names[:1], most=100, seed=seed).array(names[:1]).ravel()
+        counts += np.histogram(drawn, 10, (0, 5000))[0]
+    assert ((counts - 200) ** 2 / 200).sum() < 27.9  # chi-square with 9 degrees, 1 in 1000
+
+
+def test_blocks_of_rows_stay_together(tmp_path, monkeypatch):
+    monkeypatch.setattr("mibounds.cli._arrow_formats.BATCH", 33)
+    path = write(tmp_path / "data.parquet", parquet({"a": np.arange(1000), "b": np.arange(1000)}))
+    rows = read_table(path, ["a"], most=100, block=10).array(["a"]).ravel()
+    assert len(rows) == 100
+    assert np.array_equal(rows.reshape(10, 10) % 10, np.tile(np.arange(10), (10, 1)))
+    assert len(set(rows // 10)) == 10
+
+
+def test_arrays_of_different_lengths_are_refused_whole(tmp_path):
+    path = write(tmp_path / "data.npz", npz(a=np.zeros(9), b=np.zeros(8)))
+    with pytest.raises(ValueError, match=r"a has \d+, b has 8"):
+        read_table(path, most=5)
+
+
+PEAK = """
+import sys, threading, time
+import numpy, pyarrow, pyarrow.csv, pyarrow.ipc, pyarrow.parquet
+from mibounds.cli import _arrow_formats
+from mibounds.cli.tables import read_table
+
+def resident():
+    lines = [line.split() for line in open("/proc/self/status")]
+    return next(int(line[1]) / 1024 for line in lines if line[0] == "RssAnon:")
+
+def watch():
+    while not done:
+        seen.append(resident())
+        time.sleep(0.001)
+
+_arrow_formats.SMALL, _arrow_formats.BLOCK = 0, 1 << 20
+seen, done = [resident()], []
+thread = threading.Thread(target=watch)
+thread.start()
+table = read_table(sys.argv[1], most=1000)
+done.append(True)
+thread.join()
+print(table.rows, table.total, max(seen))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from /proc")
+@pytest.mark.parametrize("ending", ["parquet", "arrow", "csv", "npy"])
+def test_memory_does_not_grow_with_the_file(tmp_path, ending):
+    """Of 8 and of 64 MB of numbers, a thousand rows are read, each in a process of its own."""
+    peaks = []
+    for rows in (250_000, 2_000_000):
+        table = pa.table({name: np.random.default_rng(0).normal(size=rows) for name in "abcd"})
+        path = tmp_path / f"large.{ending}"
+        if ending == "parquet":
+            pq.write_table(table, path, row_group_size=100_000)
+        elif ending == "arrow":
+            with pa.ipc.new_file(path, table.schema) as file:
+                file.write_table(table, 100_000)
+        elif ending == "csv":
+            pa.csv.write_csv(table, path)
+        else:
+            np.save(path, np.stack([column.to_numpy() for column in table.columns], 1))
+        result = subprocess.run(
+            [sys.executable, "-c", PEAK, str(path)], check=True, capture_output=True, text=True
+        )
+        read, total, peak = result.stdout.split()
+        assert (int(read), int(total)) == (1000, rows)
+        peaks.append(float(peak))
+    assert peaks[1] - peaks[0] < 25
 
 
 # --- which columns -------------------------------------------------------------------------------
@@ -362,7 +497,7 @@ BROKEN = {
     "really-csv.parquet": (CSV, "is not a Parquet file; it looks like text"),
     "really-csv.npz": (CSV, "is not an NPZ file; it looks like text"),
     "garbage.npy": (bytes(range(256)), "is not an NPY file; write it again as one$"),
-    "table.xlsx": (b"PK", "ends in '.xlsx'; save it as one of .csv, .tsv, .parquet, .npz, .npy"),
+    "table.xlsx": (b"PK", "ends in '.xlsx'; save it as one of .csv, .tsv, .parquet, .arrow"),
     "none": (CSV, "ends in ''; save it as one of"),
     "short.parquet": (GOOD["parquet"][:-30], "damaged or not a Parquet file"),
     "tiny.parquet": (b"PAR1", "damaged or not a Parquet file"),

@@ -1,18 +1,29 @@
-"""CSV, TSV and Parquet files, read by pyarrow."""
+"""CSV, TSV, Parquet and Arrow files, read by pyarrow."""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from mibounds.cli.formats import NUMBER, Column, File, FormatError, plain_numbers, quote, short
+from mibounds.cli.formats import (
+    NUMBER,
+    Column,
+    File,
+    FormatError,
+    Sample,
+    plain_numbers,
+    quote,
+    short,
+)
 
 BLOCK = 1 << 24  # bytes that pyarrow parses at a time; no row may be longer
+SMALL = 1 << 28  # bytes of a text file that is read as a whole
+BATCH = 1 << 16  # rows of a batch
 
 
 class CSV(File):
@@ -69,37 +80,59 @@ class CSV(File):
             )
         return names, delimiter, blank + 1
 
-    def _read(self, names: Sequence[str]) -> dict[str, Column]:
+    def _read(self, names: Sequence[str], sample: Sample) -> dict[str, Column]:
         pa = _import_arrow()
         header, delimiter, skip = self._layout()
         places = {name: str(i) for i, name in enumerate(header)}
+        wanted = [places[name] for name in names]
         self._check_quotes()
 
-        def parse(threads: bool) -> Any:
+        def parse(read: Any, stream: Any, threads: bool, fresh: bool = True, **types: Any) -> Any:
+            columns = [str(i) for i in range(len(header))] if fresh else wanted
+            return read(
+                stream,
+                pa.csv.ReadOptions(
+                    use_threads=threads,
+                    block_size=BLOCK,
+                    column_names=columns,
+                    skip_rows_after_names=skip if fresh else 0,
+                ),
+                pa.csv.ParseOptions(delimiter=delimiter if fresh else ",", newlines_in_values=True),
+                pa.csv.ConvertOptions(
+                    include_columns=wanted,
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=False,
+                    **types,
+                ),
+            )
+
+        def parse_all() -> Any:
             with self.path.open("rb") as stream:
-                return pa.csv.read_csv(
-                    stream,
-                    pa.csv.ReadOptions(
-                        use_threads=threads,
-                        block_size=BLOCK,
-                        column_names=[str(i) for i in range(len(header))],
-                        skip_rows_after_names=skip,
-                    ),
-                    pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-                    pa.csv.ConvertOptions(
-                        include_columns=[places[name] for name in names],
-                        strings_can_be_null=True,
-                        quoted_strings_can_be_null=False,
-                    ),
-                )
+                try:
+                    data = parse(pa.csv.read_csv, stream, True)
+                except pa.ArrowInvalid as error:
+                    if "columns, got" not in str(error):
+                        raise
+                    stream.seek(0)
+                    data = parse(pa.csv.read_csv, stream, False)  # only this tells the row
+            return _keep(data.to_batches(), data.schema, sample)
+
+        def parse_some() -> Any:
+            """A part of the rows as text, which is then read as if it were the file."""
+            text = dict.fromkeys(wanted, pa.string())
+            with self.path.open("rb") as stream:
+                reader = parse(pa.csv.open_csv, stream, False, column_types=text)
+                data = _keep(reader, reader.schema, sample)
+            buffer = io.BytesIO()
+            # Of what is written, only missing values are not in quotes, and so stay missing.
+            style = pa.csv.WriteOptions(include_header=False, quoting_style="all_valid")
+            pa.csv.write_csv(data, buffer, style)
+            buffer.seek(0)
+            return parse(pa.csv.read_csv, buffer, True, fresh=False)
 
         try:
-            try:
-                data = parse(threads=True)
-            except pa.ArrowInvalid as error:
-                if "columns, got" not in str(error):
-                    raise
-                data = parse(threads=False)  # again, since only this tells the row
+            whole = sample.most is None or self.path.stat().st_size <= SMALL
+            data = parse_all() if whole else parse_some()
         except pa.ArrowInvalid as error:
             ragged = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", str(error))
             if ragged:
@@ -145,19 +178,68 @@ class Parquet(File):
         with self.path.open("rb") as stream:
             return list(pa.parquet.ParquetFile(stream).schema_arrow.names)
 
-    def _read(self, names: Sequence[str]) -> dict[str, Column]:
+    def _read(self, names: Sequence[str], sample: Sample) -> dict[str, Column]:
         pa = _import_arrow()
         with self.path.open("rb") as stream:
-            file = pa.parquet.ParquetFile(stream)
-            for name in names:
-                kind = file.schema_arrow.field(name).type
-                if pa.types.is_nested(kind):
-                    raise FormatError(
-                        f"{self.source}: column {quote(name)} holds {short(str(kind))}; "
-                        "save one number or text per row"
-                    )
-            data = file.read(columns=list(names))
+            file = pa.parquet.ParquetFile(stream, buffer_size=1 << 20, pre_buffer=False)
+            _refuse_nested(self, file.schema_arrow, names)
+            if sample.most is None or file.metadata.num_rows <= sample.most:
+                data = file.read(columns=list(names))
+                sample.draw(len(data))
+            else:
+                batches = file.iter_batches(BATCH, columns=list(names), use_threads=False)
+                kinds = [file.schema_arrow.field(name) for name in names]
+                data = _keep((b.select(list(names)) for b in batches), pa.schema(kinds), sample)
         return {name: _from_arrow(self, name, data.column(name)) for name in names}
+
+
+class Arrow(File):
+    """An Apache Arrow (IPC, Feather 2) file, of which only the chosen columns are read."""
+
+    title = "an Arrow file"
+    magic = b"ARROW1"
+
+    def _names(self) -> list[str]:
+        pa = _import_arrow()
+        with pa.memory_map(str(self.path)) as stream:
+            return list(pa.ipc.open_file(stream).schema.names)
+
+    def _read(self, names: Sequence[str], sample: Sample) -> dict[str, Column]:
+        pa = _import_arrow()
+        with pa.memory_map(str(self.path)) as stream:
+            whole = pa.ipc.open_file(stream).schema
+            _refuse_nested(self, whole, names)
+            places = [whole.get_field_index(name) for name in names]
+            only = pa.ipc.IpcReadOptions(included_fields=places, use_threads=False)
+            file = pa.ipc.open_file(stream, options=only)
+            batches = (file.get_batch(i) for i in range(file.num_record_batches))
+            data = _keep(batches, file.schema, sample)
+            return {name: _from_arrow(self, name, data.column(name)) for name in names}
+
+
+def _keep(batches: Iterable[Any], schema: Any, sample: Sample) -> Any:
+    """A table of those rows that the sample keeps."""
+    pa = _import_arrow()
+    kept = pa.Table.from_batches([], schema)
+    parts = [kept]
+    for batch in batches:
+        rows = sample.draw(len(batch))
+        parts.append(pa.Table.from_batches([batch if rows.all() else batch.filter(rows)]))
+        if sample.full:
+            parts = [pa.concat_tables(parts).take(sample.last())]
+    table = pa.concat_tables(parts)
+    return table if sample.most is None else table.take(sample.last())
+
+
+def _refuse_nested(file: File, schema: Any, names: Sequence[str]) -> None:
+    pa = _import_arrow()
+    for name in names:
+        kind = schema.field(name).type
+        if pa.types.is_nested(kind):
+            raise FormatError(
+                f"{file.source}: column {quote(name)} holds {short(str(kind))}; "
+                "save one number or text per row"
+            )
 
 
 def _first_record(stream: io.BufferedIOBase) -> tuple[int, bytes]:
@@ -182,10 +264,11 @@ def _import_arrow() -> Any:
     try:
         import pyarrow
         import pyarrow.csv
+        import pyarrow.ipc
         import pyarrow.parquet
     except ImportError:
         raise ImportError(
-            "CSV, TSV and Parquet files are read by pyarrow; "
+            "CSV, TSV, Parquet and Arrow files are read by pyarrow; "
             "install it with: pip install 'mibounds[tables]'"
         ) from None
     return pyarrow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from mibounds.cli._arrow_formats import CSV, TSV, Parquet
+from mibounds.cli._arrow_formats import CSV, TSV, Arrow, Parquet
 from mibounds.cli._numpy_formats import NPY, NPZ
 from mibounds.cli.formats import File, quote, short
 
@@ -13,6 +13,8 @@ FORMATS: dict[str, type[File]] = {
     ".csv": CSV,
     ".tsv": TSV,
     ".parquet": Parquet,
+    ".arrow": Arrow,
+    ".feather": Arrow,
     ".npz": NPZ,
     ".npy": NPY,
 }
@@ -27,7 +29,7 @@ _MAGIC = {
     b"BZh": ("a bzip2 file", ""),
     b"\xfd7zXZ": ("an xz file", ""),
     b"\x28\xb5\x2f\xfd": ("a zstd file", ""),
-    b"ARROW1": ("an Arrow file", "Parquet"),
+    b"ARROW1": ("an Arrow file", ".arrow"),
     b"\x89HDF": ("an HDF5 file", "NPZ"),
     b"\xd0\xcf\x11\xe0": ("an Excel file", "CSV"),
     b"SQLite format 3": ("an SQLite database", "CSV"),

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from mibounds.cli.formats import Column, File, FormatError, plain_numbers, quote
+from mibounds.cli.formats import Column, File, FormatError, Sample, plain_numbers, quote
+
+PASS = 100_000  # rows of an NPY file that are looked at together
 
 
 class NPZ(File):
@@ -39,8 +41,9 @@ class NPZ(File):
             raise FormatError(f"{self.source} holds no arrays; write some with numpy.savez")
         return places
 
-    def _read(self, names: Sequence[str]) -> dict[str, Column]:
+    def _read(self, names: Sequence[str], sample: Sample) -> dict[str, Column]:
         places = {name: (array, k) for name, array, k in self._places()}
+        rows: np.ndarray | None = None
         arrays: dict[str, np.ndarray] = {}
         columns: dict[str, Column] = {}
         with zipfile.ZipFile(self.path) as archive:
@@ -52,7 +55,12 @@ class NPZ(File):
                         _check_array(self, member.removesuffix(".npy"), shape, dtype)
                     with archive.open(member) as stream:
                         array = np.lib.format.read_array(stream, allow_pickle=False)
-                    arrays[member] = array.reshape(len(array), -1)
+                    array = array.reshape(len(array), -1)
+                    if rows is None:
+                        rows = _choose(sample, len(array))
+                    # Arrays of other lengths stay whole: they are refused.
+                    some = sample.total == len(array) > len(rows)
+                    arrays[member] = array[rows] if some else array
                 columns[name] = _from_numpy(self, name, arrays[member][:, k])
         return columns
 
@@ -70,11 +78,30 @@ class NPY(File):
     def _names(self) -> list[str]:
         return [str(k) for k in range(_width(self, "the array", self._shape()) or 1)]
 
-    def _read(self, names: Sequence[str]) -> dict[str, Column]:
+    def _read(self, names: Sequence[str], sample: Sample) -> dict[str, Column]:
         _check_array(self, "the array", *self._shape())
         array = np.load(self.path, mmap_mode="r", allow_pickle=False)
         array = array.reshape(len(array), -1)
-        return {name: _from_numpy(self, name, np.array(array[:, int(name)])) for name in names}
+        rows = _choose(sample, len(array))
+        if len(rows) == len(array):
+            return {name: _from_numpy(self, name, np.array(array[:, int(name)])) for name in names}
+        places = [int(name) for name in names]
+        parts = []
+        for start in range(0, len(array), PASS):  # pages of the file are let go of on the way
+            some = rows[(rows >= start) & (rows < start + PASS)]
+            parts.append(np.array(array[some][:, places]))
+        values = np.concatenate(parts)
+        return {name: _from_numpy(self, name, values[:, k]) for k, name in enumerate(names)}
+
+
+def _choose(sample: Sample, n: int) -> np.ndarray:
+    """Rows to keep of n."""
+    kept = np.empty(0, int)
+    for start in range(0, n, PASS):
+        kept = np.concatenate([kept, sample.keep(np.arange(start, min(start + PASS, n)))])
+        if sample.full:
+            kept = kept[sample.last()]
+    return kept[sample.last()]
 
 
 def _header(file: File, stream: Any, size: int) -> tuple[tuple[int, ...], np.dtype]:

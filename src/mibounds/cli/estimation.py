@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from mibounds.cli.commands import Command, Failure
+from mibounds.cli.commands import Command
+from mibounds.cli.outputs import check_targets, save_plot, writing
 from mibounds.cli.tables import check_apart, read_names, read_table, select
 from mibounds.cli.terminal import progress_bar, say
-from mibounds.files import check_target, replacing
+
+MOST_ROWS = 1_000_000  # the error of sampling is then about a thousandth of a nat
+MOST_VALUES = 100_000_000
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ class EstimateCommand(Command):
     patterns (pixel_*), separated by commas.
 
     Attributes:
-        file: CSV, TSV, Parquet, NPZ or NPY file.
+        file: CSV, TSV, Parquet, Arrow, NPZ or NPY file.
         x: columns of x; if left out, those named x.
         y: columns of y; if left out, those named y.
         given: columns z, for the mutual information of x and y given z.
@@ -33,9 +36,12 @@ class EstimateCommand(Command):
         continuous: columns that are measurements although they look like labels.
         permutations: shuffles of y for a p-value; 0 for none.
         level: how often the interval covers the truth.
+        rows: rows to read at most, drawn at random from a file that has more; if left out, a
+            million, or as many as hold a hundred million values.
         seed: seed of all random numbers.
         block: consecutive rows that depend on each other, for time series.
         threads: processor threads; more than one gains little, and loses much on a busy machine.
+        device: where to compute, such as cuda; the CPU if left out.
         drop_missing: leave out rows with missing values.
         json: print JSON instead of a table.
         plot: picture to write; its ending (.png, .svg, .pdf) decides the format.
@@ -55,9 +61,11 @@ class EstimateCommand(Command):
     continuous: str = ""
     permutations: int = 0
     level: float = 0.95
+    rows: int = 0
     seed: int = 0
     block: int = 1
     threads: int = 1
+    device: str = ""
     drop_missing: bool = False
     json: bool = False
     plot: str = ""
@@ -66,10 +74,16 @@ class EstimateCommand(Command):
 
     def run(self) -> None:
         """Read, estimate, print, write."""
-        self._check_targets()
+        targets = {"--out": self.out, "--plot": self.plot, "--report": self.report}
+        check_targets(self.file, targets)
         if self.threads < 1:
             raise ValueError(
                 f"Expected --threads of at least 1 but got {self.threads}; leave it out for 1."
+            )
+        if self.rows < 0:
+            raise ValueError(
+                f"Expected --rows of at least 1 but got {self.rows}; leave it out for as many as "
+                "are needed."
             )
         names = read_names(self.file)
         sides = {"--x": self._side(names, "x"), "--y": self._side(names, "y")}
@@ -83,13 +97,21 @@ class EstimateCommand(Command):
         }
         check_apart(declared)
         discrete, continuous = map(frozenset, declared.values())
-        whole = read_table(self.file, used, discrete=discrete, continuous=continuous)
+        whole = read_table(
+            self.file,
+            used,
+            discrete=discrete,
+            continuous=continuous,
+            most=self.rows or max(2, min(MOST_ROWS, MOST_VALUES // len(used))),
+            block=max(1, self.block),
+            seed=self.seed,
+        )
         table = whole.complete(drop=self.drop_missing)
 
         from mibounds.measure.estimation import estimate
 
         x, y, given = (sides.get(flag, []) for flag in ("--x", "--y", "--given"))
-        with _computing_with(self.threads), progress_bar() as progress:
+        with computing_with(self.threads), progress_bar() as progress:
             result = estimate(
                 table.take(x),
                 table.take(y),
@@ -103,6 +125,7 @@ class EstimateCommand(Command):
                 permutations=self.permutations,
                 block=self.block,
                 seed=self.seed,
+                device=self.device or None,
                 progress=progress,
             )
         record = {
@@ -110,14 +133,18 @@ class EstimateCommand(Command):
             "x": x,
             "y": y,
             "given": given,
+            "rows_in_file": whole.total,
+            "rows_read": whole.rows,
             "dropped": whole.rows - table.rows,
             **json.loads(result.to_json()),
         }
         text = json.dumps(record, indent=2, ensure_ascii=False)
         if self.out:
-            with _writing(self.out) as path:
+            with writing(self.out) as path:
                 path.write_text(text + "\n", encoding="utf-8")
-        title = f"{Path(self.file).name}, {table.rows} rows: {_formula(sides)}"
+        drawn = whole.rows != whole.total
+        of = f" of {whole.total} rows, drawn at random" if drawn else " rows"
+        title = f"{Path(self.file).name}, {table.rows}{of}: {_formula(sides)}"
         dropped = (
             f" ({record['dropped']} with missing values left out)" if record["dropped"] else ""
         )
@@ -128,35 +155,14 @@ class EstimateCommand(Command):
 
     def _draw(self, result: Any, table: Any, x: list[str], y: list[str], title: str) -> None:
         if self.plot:
-            with _writing(self.plot) as path:
-                _save_plot(result, path)
+            save_plot(result.plot, self.plot)
         if self.report:
             from mibounds.measure.report import write_report
 
-            with _writing(self.report) as path:
+            with writing(self.report) as path:
                 write_report(
                     path, result, table.array(x), table.array(y), names=(x, y), title=title
                 )
-
-    def _check_targets(self) -> None:
-        """Check the files to write before anything is computed."""
-        seen = {Path(self.file).resolve(): "the data"}
-        for flag, path in (("--out", self.out), ("--plot", self.plot), ("--report", self.report)):
-            if path:
-                target = check_target(path, flag)
-                if target in seen:
-                    raise ValueError(
-                        f"Expected a file of its own for {flag} but got {path!r}, "
-                        f"which is that of {seen[target]}; name another file."
-                    )
-                seen[target] = flag
-        if self.plot:
-            _check_plot(self.plot)
-        if self.report and Path(self.report).suffix.lower() not in (".html", ".htm"):
-            raise ValueError(
-                f"Expected --report to end in .html but got {self.report!r}; "
-                "name it report.html, for example."
-            )
 
     def _side(self, names: Sequence[str], side: str) -> list[str]:
         pattern = getattr(self, side)
@@ -187,7 +193,7 @@ class EstimateCommand(Command):
 
 
 @contextlib.contextmanager
-def _computing_with(threads: int) -> Iterator[None]:
+def computing_with(threads: int) -> Iterator[None]:
     """Set torch's threads for now. Those of small networks mostly wait for each other."""
     import torch
 
@@ -206,40 +212,3 @@ def _formula(sides: dict[str, list[str]]) -> str:
 
 def _shown(names: list[str]) -> str:
     return ", ".join(names if len(names) <= 4 else [*names[:2], "...", names[-1]])
-
-
-@contextlib.contextmanager
-def _writing(path: str) -> Iterator[Path]:
-    """Write a file whole or not at all; a failure is not reported as bad input."""
-    try:
-        with replacing(path) as temporary:
-            yield temporary
-    except Exception as error:
-        if isinstance(error, ImportError):
-            raise
-        raise Failure(
-            f"{path} could not be written: {error}; make room, or name a file in another folder"
-        ) from error
-
-
-def _check_plot(path: str) -> None:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ImportError(
-            "--plot needs matplotlib; install it with: pip install 'mibounds[plot]'"
-        ) from None
-    known = Figure().canvas.get_supported_filetypes()
-    if Path(path).suffix[1:].lower() not in known:
-        raise ValueError(
-            f"Expected --plot to end in one of .{', .'.join(sorted(known))} but got {path!r}; "
-            "name it plot.png, for example."
-        )
-
-
-def _save_plot(result: Any, path: Path) -> None:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-    result.plot(figure.subplots())
-    figure.savefig(path, dpi=150)

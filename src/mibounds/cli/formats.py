@@ -67,6 +67,66 @@ def quote(text: str) -> str:
     return f"'{short(text)}'"
 
 
+class Sample:
+    """Draws rows of a file in one pass, each as likely as the others, and keeps their order.
+
+    Each row, or each block of rows, gets a random number; the rows with the smallest ones stay.
+
+    Args:
+        most: rows to keep; None for all.
+        block: rows that stay together.
+        seed: of the random numbers.
+
+    Example:
+        >>> sample = Sample(most=2)
+        >>> kept = sample.keep(np.arange(10)), sample.keep(np.arange(10))
+        >>> len(np.concatenate(kept)[sample.last()]), sample.total
+        (2, 20)
+    """
+
+    def __init__(self, most: int | None = None, block: int = 1, seed: int = 0):
+        self.most, self.block = most, block
+        self.total = 0
+        self._rng = np.random.default_rng([seed, 3])
+        self._keys = np.empty(0)  # of the rows kept so far
+        self._unit = -1, 0.0  # the block that the last row belongs to, and its number
+        self._bound = 1.0  # largest number that may stay
+
+    def draw(self, rows: int) -> np.ndarray:
+        """Whether to keep each of the next rows; more may stay than are wanted in the end."""
+        units = (self.total + np.arange(rows)) // self.block
+        self.total += rows
+        if self.most is None or not rows:
+            return np.ones(rows, bool)
+        keys = self._rng.random(int(units[-1]) - int(units[0]) + 1)
+        if units[0] == self._unit[0]:
+            keys[0] = self._unit[1]
+        self._unit = int(units[-1]), float(keys[-1])
+        keys = keys[units - units[0]]
+        kept = keys <= self._bound
+        self._keys = np.concatenate([self._keys, keys[kept]])
+        return kept
+
+    def keep(self, rows: np.ndarray) -> np.ndarray:
+        """Those of the next rows that may stay."""
+        return rows[self.draw(len(rows))]
+
+    @property
+    def full(self) -> bool:
+        """Whether twice as many rows are kept as are wanted: time for `last`."""
+        return self.most is not None and len(self._keys) > 2 * self.most
+
+    def last(self) -> np.ndarray:
+        """Places, among the rows kept so far, of those that stay; the others are forgotten."""
+        if self.most is None or len(self._keys) <= self.most:
+            return np.arange(len(self._keys) if self.most is not None else self.total)
+        order = np.argsort(self._keys, kind="stable")[: self.most]
+        self._bound = float(self._keys[order[-1]])
+        stay = np.sort(order)
+        self._keys = self._keys[stay]
+        return stay
+
+
 class FormatError(ValueError):
     """A file that cannot be used; the message is written for the user."""
 
@@ -86,10 +146,15 @@ class File(ABC):
         with self._one_line_errors():
             return self._names()
 
-    def read(self, names: Sequence[str]) -> dict[str, Column]:
-        """Some of the columns, each of which exists once."""
+    def read(self, names: Sequence[str], sample: Sample | None = None) -> dict[str, Column]:
+        """Some of the columns, each of which exists once.
+
+        Args:
+            names: of the columns.
+            sample: draws the rows; all are read if left out.
+        """
         with self._one_line_errors():
-            return self._read(names)
+            return self._read(names, sample or Sample())
 
     def arrays(self) -> dict[str, str]:
         """For each column the array that it is part of, if the file has arrays."""
@@ -99,7 +164,7 @@ class File(ABC):
     def _names(self) -> list[str]: ...
 
     @abstractmethod
-    def _read(self, names: Sequence[str]) -> dict[str, Column]: ...
+    def _read(self, names: Sequence[str], sample: Sample) -> dict[str, Column]: ...
 
     @contextlib.contextmanager
     def _one_line_errors(self) -> Iterator[None]:

@@ -1,9 +1,10 @@
-"""Tables: columns of CSV, TSV, Parquet, NPZ and NPY files, by name.
+"""Tables: columns of CSV, TSV, Parquet, Arrow, NPZ and NPY files, by name.
 
 A file is read in three steps: `read_names` reads only the names; `select` picks columns by name,
 range or pattern; `read_table` then reads only those columns, so that a file may be far larger than
-memory. Files are not trusted: every error is reported in one line, as a ValueError (or
-FileNotFoundError), and nothing in a file is ever executed.
+memory; so may its rows, of which some are then drawn at random in one pass. Files are not trusted:
+every error is reported in one line, as a ValueError (or FileNotFoundError), and nothing in a file
+is ever executed.
 
 Text is read as labels, with codes 0, 1, ...; so are true and false. Dates and times become numbers.
 Rows are counted from 1, without the header.
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mibounds.cli._detection import open_file
-from mibounds.cli.formats import NUMBER, Column, File, quote, short
+from mibounds.cli.formats import NUMBER, Column, File, Sample, quote, short
 
 __all__ = ["Column", "Table", "check_apart", "read_names", "read_table", "select"]
 
@@ -40,6 +41,7 @@ class Table:
     Attributes:
         source: name of the file, for messages.
         columns: the columns by name.
+        total: rows of the file, of which those of the table may be some.
 
     Example:
         >>> table = Table("data.csv", {"a": Column(np.array([1.0, 2.0, np.nan]))})
@@ -55,6 +57,7 @@ drop those rows (--drop-missing) or fill them in
 
     source: str
     columns: Mapping[str, Column]
+    total: int | None = None
 
     @property
     def rows(self) -> int:
@@ -71,7 +74,7 @@ drop those rows (--drop-missing) or fill them in
 
     def take(self, names: Sequence[str]) -> Table:
         """A table of only the named columns."""
-        return Table(self.source, {name: self.columns[name] for name in names})
+        return Table(self.source, {name: self.columns[name] for name in names}, self.total)
 
     def complete(self, drop: bool = False) -> Table:
         """Check that no value is missing or infinite.
@@ -126,6 +129,7 @@ drop those rows (--drop-missing) or fill them in
                 name: Column(column.values[keep], column.labels, column.discrete)
                 for name, column in self.columns.items()
             },
+            self.total,
         )
 
     def array(self, names: Sequence[str]) -> np.ndarray:
@@ -314,7 +318,7 @@ def read_names(path: str | os.PathLike[str]) -> list[str]:
     ``name.0``, ``name.1``, ...; the columns of an NPY file are numbered from 0.
 
     Args:
-        path: of a file whose name ends in .csv, .tsv, .parquet, .npz or .npy.
+        path: of a file whose name ends in .csv, .tsv, .parquet, .arrow, .npz or .npy.
 
     Example:
         >>> path = getfixture("tmp_path") / "data.npz"
@@ -331,17 +335,23 @@ def read_table(
     *,
     discrete: Collection[str] = (),
     continuous: Collection[str] = (),
+    most: int | None = None,
+    block: int = 1,
+    seed: int = 0,
 ) -> Table:
-    """Read only the given columns of a file.
+    """Read only the given columns of a file, and perhaps only some of the rows.
 
     Text in a column of numbers is an error; a column holds numbers if more than half of its values
     are numbers.
 
     Args:
-        path: of a file whose name ends in .csv, .tsv, .parquet, .npz or .npy.
+        path: of a file whose name ends in .csv, .tsv, .parquet, .arrow, .npz or .npy.
         columns: names of the columns, in the wanted order; all if left out.
         discrete: columns of labels, whatever their values.
         continuous: columns of numbers, in which any text is an error.
+        most: rows to read, drawn at random where there are more; all if left out.
+        block: rows that stay together.
+        seed: of the rows.
 
     Returns:
         The columns; values may be missing, see `Table.complete`.
@@ -367,7 +377,8 @@ def read_table(
                 f"{file.source} has {counts[name]} columns named {quote(name)}; "
                 "give them different names"
             )
-    table = Table(file.source, file.read(wanted))
+    sample = Sample(most, block, seed)
+    table = Table(file.source, file.read(wanted, sample), sample.total)
     if len({len(column) for column in table.columns.values()}) > 1:
         raise ValueError(
             f"{file.source}: the arrays differ in their numbers of rows: "
@@ -382,6 +393,7 @@ def read_table(
             name: _settle(file, name, column, name in discrete, name in continuous)
             for name, column in table.columns.items()
         },
+        table.total,
     )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-Progress = Callable[[float, str], None]
+from mibounds.progress import progress_bar
+
+__all__ = ["one_line_of", "progress_bar", "remark", "say", "say_table"]
 
 
 def say(text: str) -> None:
@@ -63,42 +64,3 @@ def one_line_of(box: str) -> str:
     told = [" ".join(part) for part in parts if part]
     kept = told[:1] + [t for t in told[1:] if t.startswith(("Perhaps", "Available"))]
     return "; ".join(kept).removeprefix("Error parsing ") or " ".join(plain.split())
-
-
-@contextlib.contextmanager
-def progress_bar(what: str = "estimating", period: float = 30.0) -> Iterator[Progress | None]:
-    """A progress bar on a terminal; nothing if standard error is not one.
-
-    Args:
-        what: the first word beside the bar.
-        period: seconds of progress from which the remaining time is estimated.
-
-    Yields:
-        A function of the share of the work that is done and a word about it; None without a bar.
-
-    Example:
-        >>> with progress_bar() as progress:
-        ...     print(progress)  # the output of this example is no terminal
-        None
-    """
-    if not sys.stderr.isatty():
-        yield None
-        return
-    try:
-        from rich.console import Console
-        from rich.markup import escape
-        from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as Bar
-    except ImportError:
-        yield None
-        return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-    )
-    console = Console(stderr=True)
-    with Bar(*columns, console=console, transient=True, speed_estimate_period=period) as bar:
-        task = bar.add_task(escape(what), total=1.0)
-        yield lambda done, what: bar.update(task, completed=done, description=escape(what))
