@@ -52,6 +52,7 @@ TITLES = {
     "measure/runs": "Running a method",
     "measure/sample_plots": "Plots of samples",
     "measure/splits": "Blocks of rows",
+    "measure/tables": "rank() and matrix()",
     "minimise/alternation": "Checkpoints of MIPenalty",
     "minimise/_recorded_calls": "Recorded calls of MIPenalty",
     "minimise/health": "Warnings of MIPenalty",
@@ -62,6 +63,8 @@ TITLES = {
     "samples/columns": "Columns of samples",
     "samples/pairs": "Pairs of samples",
     "samples/streams": "Rows for evaluate()",
+    "progress": "Progress bars",
+    "sklearn": "Parts for scikit-learn",
     "tasks": "Tasks",
 }
 

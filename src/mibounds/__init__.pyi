@@ -86,12 +86,44 @@ from mibounds.measure.methods import (
 )
 from mibounds.measure.results import (
     Advice as Advice,
+    FitRecord as FitRecord,
     HistoryPoint as HistoryPoint,
     MethodResult as MethodResult,
 )
 from mibounds.measure.estimation import (
     Estimate as Estimate,
     estimate as estimate,
+)
+from mibounds.measure.tables.matrices import (
+    Matrix as Matrix,
+    matrix as matrix,
+)
+from mibounds.measure.tables.rankings import (
+    Ranking as Ranking,
+    rank as rank,
+)
+from mibounds.measure.tables.results import (
+    RankedColumn as RankedColumn,
+)
+from mibounds.measure.quantities import (
+    Decomposition as Decomposition,
+    Quantity as Quantity,
+)
+from mibounds.measure.decompositions import (
+    decompose as decompose,
+    interaction as interaction,
+    total_correlation as total_correlation,
+)
+from mibounds.measure.entropies import (
+    entropy as entropy,
+)
+from mibounds.measure.series.results import (
+    Lag as Lag,
+    Lags as Lags,
+    Transfer as Transfer,
+)
+from mibounds.measure.series.time_series import (
+    lags as lags,
 )
 from mibounds.minimise.health import (
     PenaltyReport as PenaltyReport,

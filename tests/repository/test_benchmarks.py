@@ -215,6 +215,24 @@ def test_streaming_removes_its_samples_when_stopped(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_classes_of_a_file_are_measured_beside_ours(run, tmp_path):
+    stand_in = tmp_path / "mi_estimators.py"
+    stand_in.write_text("from mibounds.mi_estimators import *\n")
+    options = ("--quick", "--sequences", stand_in, "--out", tmp_path)
+    run("benchmarks/moving.py", stand_in, *options)
+    result = json.loads((tmp_path / "moving.json").read_text())
+    assert {(r["d"], r["n"]) for r in result["speed"]} == {
+        (d, n) for d in (20, 256) for n in (32, 64, 128)
+    }
+    assert {r["kind"] for r in result["sequences"]} == {"CLUBSample_group", "CLUBSample_reshape"}
+    assert all(r["names_ratio"] > 0 and r["library_ratio"] > 0 for r in result["speed"])
+    ends = {(r["kind"], r["whose"], r["seed"]): r["left"] for r in result["left"]}
+    assert len(ends) == 21
+    for kind in ("CLUB", "CLUBSample"):
+        for seed in range(3):  # the same class
+            assert ends[kind, "theirs", seed] == pytest.approx(ends[kind, "names", seed], rel=1e-5)
+
+
 def test_rivals_say_what_is_missing(run_script):
     if importlib.util.find_spec("torch_mist"):
         pytest.skip("torch-mist is here")
@@ -263,6 +281,82 @@ def test_trust_keeps_the_rows_that_are_there_and_adds_the_others(run, load, tmp_
     assert "| 100 | 3 |" in (tmp_path / "trust_others.md").read_text()
 
 
+@pytest.mark.parametrize("name", ["given", "strangers"])
+def test_trust_of_other_kinds(name, run, tmp_path):
+    run("benchmarks/trust.py", name, "--quick", "--jobs", "1", "--out", tmp_path)
+    rows = [
+        json.loads(line) for line in (tmp_path / f"trust_{name}.jsonl").read_text().splitlines()
+    ]
+    assert all(0 < row["p"] <= 1 for row in rows)
+    summary = json.loads((tmp_path / f"trust_{name}.json").read_text())
+    assert summary["command"] == f"python benchmarks/trust.py {name}"
+    assert rows[0]["task"] in (tmp_path / f"trust_{name}.md").read_text()
+
+
+def test_what_is_believed_and_wrong(load):
+    is_wrong = load("trust").is_wrong
+    row = {
+        "interval": [0.1, 0.3], "nats": 0.2, "truth": 0.25, "known": True, "verdict": "believe",
+        "entropy": 0.69, "upper": 0.4,
+    }  # fmt: skip
+    assert not is_wrong(row)
+    assert is_wrong(row | {"truth": 0.4})
+    assert not is_wrong(row | {"truth": 0.4, "verdict": "care"})
+    assert not is_wrong(row | {"truth": 0.05, "known": False})
+    assert is_wrong(row | {"truth": 0.4, "known": False})
+    assert is_wrong(row | {"upper": 0.7, "verdict": "doubt"})
+    assert is_wrong(row | {"interval": [-0.1, 0.3], "verdict": "doubt"})
+
+
+def test_causes_and_strangers_are_what_they_say(load):
+    cases = load("cases")
+    rng = np.random.default_rng(0)
+    for one in cases.CONDITIONAL.values():
+        x, y, z = one.draw(50, rng)
+        assert len(x) == len(y) == len(z) == 50
+    for p, distance in ((0.5, 1.5), (0.37, 2.0)):  # by sampling
+        label = rng.random(200_000) < p
+        x = label * distance + rng.normal(size=200_000)
+        ratio = np.exp(distance * x - distance**2 / 2)  # of both densities
+        own = np.where(label, ratio, 1.0) / (p * ratio + 1 - p)
+        assert cases._two_clouds(p, distance) == pytest.approx(np.log(own).mean(), abs=5e-3)
+    # Four columns that move alike are one that moves by twice as much.
+    x, y = cases._unlikely_label(50_000, rng)
+    assert (x[y == 1].sum(1).mean() - x[y == 0].sum(1).mean()) / 2 == pytest.approx(2, abs=0.05)
+    x, y = cases._code(50_000, rng)
+    assert np.linalg.norm(x[y == 1].mean(0) - x[y == 0].mean(0)) == pytest.approx(1.5, abs=0.05)
+
+
+def test_autoregressions_have_the_moments_that_they_claim(load):
+    series = load("series")
+    one = series.SERIES["0.9 and 0.5, x leads by 3"]
+    z = np.stack(one.sample(200_000, seed=0), 1)
+    for h, truth in enumerate(one.covariances(4)):
+        found = z[h:].T @ z[: len(z) - h] / (len(z) - h)
+        assert found == pytest.approx(truth, abs=0.15)
+    rho = np.corrcoef(z[:-3, 0], z[3:, 1])[0, 1]
+    assert one.at_lag(3, 0) == pytest.approx(-0.5 * math.log(1 - rho**2), rel=0.03)
+    assert one.at_lag(-1, 2) == pytest.approx(0, abs=1e-9)
+    assert one.transfer(0, 3, 1) > 0.1 > one.transfer(1, 3, 2) == pytest.approx(0, abs=1e-9)
+    with pytest.raises(ValueError, match="stationary"):
+        series.Autoregression((((1.0, 0.0), (0.0, 0.5)),)).covariances(1)
+
+
+@pytest.mark.parametrize("name", ["lags", "tests", "warnings", "parts", "entropies"])
+def test_series_keep_the_rows_that_are_there_and_add_the_others(name, run, load, tmp_path):
+    fields, wanted = load("series").cells(name, quick=True)
+    run("benchmarks/series.py", name, "--quick", "--jobs", "1", "--out", tmp_path)
+    path = tmp_path / f"series_{name}.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [tuple(row[field] for field in fields) for row in rows] == wanted
+    kept = path.read_text()
+    run("benchmarks/series.py", name, "--quick", "--jobs", "1", "--out", tmp_path)
+    assert path.read_text() == kept
+    table = (tmp_path / f"series_{name}.md").read_text()
+    assert table.count("\n|") >= 2
+    assert json.loads((tmp_path / f"series_{name}.json").read_text())["rows"] == len(wanted)
+
+
 def test_peers_that_are_missing_say_why(run, tmp_path):
     options = ("--quick", "--methods", "mibounds", "latentmi", "--out", tmp_path)
     if importlib.util.find_spec("latentmi"):
@@ -272,6 +366,44 @@ def test_peers_that_are_missing_say_why(run, tmp_path):
     assert [row["method"] for row in rows] == ["mibounds", "latentmi"] * 2
     assert all("latentmi" in row["why"] for row in rows[1::2])
     assert "| mibounds | tasks | 2 |" in shown.stdout
+
+
+def test_tables_are_measured(run, tmp_path):
+    run("benchmarks/tables.py", "chance", "--quick", "--out", tmp_path)
+    rows = json.loads((tmp_path / "tables_chance.json").read_text())["rows"]
+    assert len(rows) == 8
+    assert all(0 <= row["at_0.05"] < 0.3 for row in rows)
+
+
+def test_tables_beside_scikit_learn(run, load, tmp_path):
+    pytest.importorskip("sklearn", reason="it is what they are compared with")
+    tables = load("tables")
+    names = list(tables.known())[::9]
+    kept = {"pair": names[0], "group": "smooth", "n": 200, "seed": tables.FIRST_SEED, "truth": 0.0}
+    kept |= {way: {"nats": 0.5, "interval": [0.0, 1.0]} for way in ("default", "fast")}
+    kept["scikit-learn"] = {"nats": 0.25}
+    path = tmp_path / "tables_truths.jsonl"
+    path.write_text(json.dumps(kept) + '\n{"pair": "torn')
+    run("benchmarks/tables.py", "truths", "--quick", "--jobs", "1", "--out", tmp_path)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert rows[0] == kept
+    assert [row["pair"] for row in rows] == names
+    groups = json.loads((tmp_path / "tables_truths.json").read_text())["groups"]
+    assert sum(g["cells"] for g in groups if g["group"] == "all") == len(names)
+
+
+def test_pairs_whose_value_is_known(load):
+    """Each beside the value of many rows; and a rounded column beside its table of counts."""
+    tables = load("tables")
+    for name in ("square", "Student 2", "four labels", "stripes, 0.85", "steps of 0.8"):
+        pair = tables.known()[name]
+        x, y = pair.sample(20_000, np.random.default_rng(0))
+        kind = "discrete" if pair.group == "labels" else "continuous"
+        (found,) = mb.rank(x, y, kinds="continuous", target_kind=kind).columns
+        assert found.nats == pytest.approx(pair.nats, abs=0.025), name
+    pair = tables.rounded(0.7, 1.0, both=True)
+    x, y = pair.sample(200_000, np.random.default_rng(0))
+    assert mb.PlugIn()(x.astype(int), y.astype(int)) == pytest.approx(pair.nats, abs=0.005)
 
 
 def test_a_channel_lets_through_what_it_should(load):
