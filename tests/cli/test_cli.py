@@ -22,7 +22,6 @@ import mibounds as mb
 from mibounds import cli
 from mibounds.cli import COMMANDS, Command, main
 from mibounds.cli.terminal import progress_bar
-from mibounds.files import check_target, replacing
 from mibounds.measure.estimation import Estimate
 
 pytest.importorskip("pyarrow", reason="CSV and Parquet files are read by pyarrow")
@@ -626,22 +625,3 @@ def test_a_bar_only_on_a_terminal(calls, data, capfd, monkeypatch):
     monkeypatch.setitem(sys.modules, "rich.progress", None)
     with progress_bar() as progress:
         assert progress is None
-
-
-# --- files ---------------------------------------------------------------------------------------
-
-
-def test_a_link_is_kept_and_its_target_written(tmp_path):
-    (tmp_path / "target.json").write_text("old")
-    (tmp_path / "link.json").symlink_to("target.json")
-    with replacing(tmp_path / "link.json") as temporary:
-        assert temporary.suffix == ".json"
-        temporary.write_text("new")
-    assert (tmp_path / "link.json").is_symlink()
-    assert (tmp_path / "target.json").read_text() == "new"
-
-
-def test_a_folder_that_is_read_only(tmp_path, monkeypatch):
-    monkeypatch.setattr("os.access", lambda *_: False)
-    with pytest.raises(ValueError, match=r"to write --out to but .* is read-only"):
-        check_target(tmp_path / "out.json", "--out")

@@ -7,12 +7,12 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from mibounds.cli.commands import Command
-from mibounds.cli.outputs import check_targets, save_plot, writing
+from mibounds.cli.outputs import as_picture, as_text, check_targets, deliver
 from mibounds.cli.tables import check_apart, read_names, read_table, select
-from mibounds.cli.terminal import progress_bar, say
+from mibounds.cli.terminal import as_json, progress_bar
 
 MOST_ROWS = 1_000_000  # the error of sampling is then about a thousandth of a nat
 MOST_VALUES = 100_000_000
@@ -138,31 +138,27 @@ class EstimateCommand(Command):
             "dropped": whole.rows - table.rows,
             **json.loads(result.to_json()),
         }
-        text = json.dumps(record, indent=2, ensure_ascii=False)
-        if self.out:
-            with writing(self.out) as path:
-                path.write_text(text + "\n", encoding="utf-8")
+        text = as_json(record)
         drawn = whole.rows != whole.total
         of = f" of {whole.total} rows, drawn at random" if drawn else " rows"
         title = f"{Path(self.file).name}, {table.rows}{of}: {_formula(sides)}"
         dropped = (
             f" ({record['dropped']} with missing values left out)" if record["dropped"] else ""
         )
-        try:
-            say(text if self.json else f"{title}{dropped}\n\n{result}")
-        finally:  # write the files even if the reader of the output has stopped
-            self._draw(result, table, x, y, title)
 
-    def _draw(self, result: Any, table: Any, x: list[str], y: list[str], title: str) -> None:
-        if self.plot:
-            save_plot(result.plot, self.plot)
-        if self.report:
+        def write_page(path: Path) -> None:
             from mibounds.measure.report import write_report
 
-            with writing(self.report) as path:
-                write_report(
-                    path, result, table.array(x), table.array(y), names=(x, y), title=title
-                )
+            write_report(path, result, table.array(x), table.array(y), names=(x, y), title=title)
+
+        deliver(
+            text if self.json else f"{title}{dropped}\n\n{result}",
+            {
+                self.out: as_text(text),
+                self.plot: as_picture(result.plot),
+                self.report: write_page,
+            },
+        )
 
     def _side(self, names: Sequence[str], side: str) -> list[str]:
         pattern = getattr(self, side)

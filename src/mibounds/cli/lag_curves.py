@@ -6,15 +6,15 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from mibounds.cli.commands import Command
 from mibounds.cli.estimation import computing_with
-from mibounds.cli.outputs import check_targets, save_plot, writing
+from mibounds.cli.outputs import as_picture, as_text, check_targets, deliver
 from mibounds.cli.tables import Table, check_apart, read_names, read_table, select
-from mibounds.cli.terminal import progress_bar, say
+from mibounds.cli.terminal import as_json, progress_bar
 
 
 @dataclass(frozen=True)
@@ -102,24 +102,22 @@ class LagsCommand(Command):
                 progress=progress,
             )
         record = {"file": self.file, "x": x, "y": y, **json.loads(found.to_json())}
-        text = json.dumps(record, indent=2, ensure_ascii=False)
-        if self.out:
-            with writing(self.out) as path:
-                path.write_text(text + "\n", encoding="utf-8")
+        text = as_json(record)
         title = f"{Path(self.file).name}: {', '.join(x)} and {', '.join(y)}"
-        try:
-            say(text if self.json else f"{title}\n\n{found}")
-        finally:  # write the files even if the reader of the output has stopped
-            self._draw(found, title)
 
-    def _draw(self, found: Any, title: str) -> None:
-        if self.plot:
-            save_plot(found.plot, self.plot)
-        if self.report:
+        def write_page(path: Path) -> None:
             from mibounds.measure.series.reports import write_lag_report
 
-            with writing(self.report) as path:
-                write_lag_report(path, found, title)
+            write_lag_report(path, found, title)
+
+        deliver(
+            text if self.json else f"{title}\n\n{found}",
+            {
+                self.out: as_text(text),
+                self.plot: as_picture(found.plot),
+                self.report: write_page,
+            },
+        )
 
     def _past(self) -> int | str:
         if self.given_past == "auto" or self.given_past.isdecimal():

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 from mibounds.cli.commands import Command
-from mibounds.cli.terminal import say, say_table
+from mibounds.cli.terminal import as_json, say, say_table
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class TasksCommand(Command):
             for name, task in TASKS.items()
         ]
         if self.json:
-            say(json.dumps(rows, indent=2))
+            say(as_json(rows))
             return
         say_table(
             ("name", "x", "y", "nats"),
@@ -78,7 +77,7 @@ class MethodsCommand(Command):
             for name, method in METHODS.items()
         ]
         if self.json:
-            say(json.dumps(rows, indent=2, ensure_ascii=False))
+            say(as_json(rows))
             return
         columns = ("name", "kind", "side", "cost", "reference")
         say_table(columns, [[row[column] for column in columns] for row in rows])

@@ -12,12 +12,13 @@ import contextlib
 import io
 import os
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Union
 
 import mibounds
 from mibounds.cli.commands import Command, Failure
-from mibounds.cli.terminal import one_line_of, say
+from mibounds.cli.terminal import flush, one_line_of, remark, say
 
 
 def run(prog: str, commands: Mapping[str, type[Command]], argv: Sequence[str] | None = None) -> int:
@@ -31,19 +32,16 @@ def run(prog: str, commands: Mapping[str, type[Command]], argv: Sequence[str] | 
     Returns:
         The exit code.
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    _open_standard_files()
+    if sys.stdout is None:  # before any work is done whose result nobody would see
+        return _fail("error: standard output is closed; send it to a file, or to /dev/null", 1)
     try:
-        if arguments[:1] == ["--version"]:
-            say(f"mibounds {mibounds.__version__}")
-        else:
-            parse(prog, commands, arguments).run()
-        sys.stdout.flush()
-    except SystemExit as end:  # after --help
-        return int(end.code or 0)
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_, **__: remark(str(message))
+            return _run(prog, commands, list(sys.argv[1:] if argv is None else argv))
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
     except BrokenPipeError:  # the reader of the output has stopped, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:
         if os.environ.get("MIBOUNDS_TRACEBACK"):
@@ -53,7 +51,39 @@ def run(prog: str, commands: Mapping[str, type[Command]], argv: Sequence[str] | 
         if isinstance(error, ImportError | Failure):
             return _fail(f"error: {error}", 1)
         return _fail(f"error: {type(error).__name__}: {error}", 1)
-    return 0
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except OSError:  # what cannot be printed now cannot be printed as Python ends either
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _run(prog: str, commands: Mapping[str, type[Command]], arguments: list[str]) -> int:
+    code = 0
+    try:
+        if arguments[:1] == ["--version"]:
+            say(f"mibounds {mibounds.__version__}")
+        else:
+            parse(prog, commands, arguments).run()
+    except SystemExit as end:  # after --help
+        code = int(end.code or 0)
+    flush()
+    return code
+
+
+def _open_standard_files() -> None:
+    """Put the null device where a standard file is closed.
+
+    Otherwise the next file that is opened would get its number, and what is printed.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def parse(prog: str, commands: Mapping[str, type[Command]], arguments: list[str]) -> Command:
@@ -118,7 +148,5 @@ def _hint(command: type[Command], arguments: list[str], text: str) -> str:
 
 
 def _fail(message: str, code: int) -> int:
-    line = " ".join(message.split())
-    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
-    print(f"mibounds: {line[:1000]}", file=sys.stderr)
+    remark(" ".join(message.split())[:1000])
     return code

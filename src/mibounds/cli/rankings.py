@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,9 +15,10 @@ import numpy as np
 
 from mibounds.cli.commands import Command
 from mibounds.cli.estimation import computing_with
-from mibounds.cli.outputs import check_targets, save_plot, writing
+from mibounds.cli.outputs import as_picture, as_text, check_targets, deliver
 from mibounds.cli.tables import Column, Table, check_apart, read_names, read_table, select
-from mibounds.cli.terminal import progress_bar, say
+from mibounds.cli.terminal import as_json, progress_bar
+from mibounds.files import check_folder
 
 
 @dataclass(frozen=True)
@@ -132,17 +134,16 @@ class RankCommand(_PairsCommand):
             )
         result = dataclasses.replace(result, target=target)
         title = f"{Path(self.file).name}, {table.rows} rows"
-        text = result.to_json(indent=2)
-        if self.out:
-            _write(self.out, text)
-        try:
-            say(text if self.json else f"{title}\n\n{result}")
-        finally:  # write the files even if the reader of the output has stopped
-            if self.plot:
-                save_plot(result.plot, self.plot, size=None)
-            if self.report:
-                with writing(self.report) as path:
-                    result.write_report(path, f"{title}: what tells of {target}")
+        text = as_json(json.loads(result.to_json()))
+        heading = f"{title}: what tells of {target}"
+        deliver(
+            text if self.json else f"{title}\n\n{result}",
+            {
+                self.out: as_text(text),
+                self.plot: as_picture(result.plot, size=None),
+                self.report: lambda path: result.write_report(path, heading),
+            },
+        )
 
 
 @dataclass(frozen=True)
@@ -200,6 +201,9 @@ class MatrixCommand(_PairsCommand):
     def run(self) -> None:
         """Read, measure, print, write."""
         targets = {"--plot": self.plot, "--network": self.network, "--report": self.report}
+        record = str(Path(self.out, "matrix.json")) if self.out else ""
+        if self.out and check_folder(self.out, "--out").is_dir():
+            targets["--out"] = record
         check_targets(self.file, targets)
         names = read_names(self.file)
         columns = select(names, self.columns) if self.columns else names
@@ -231,19 +235,17 @@ class MatrixCommand(_PairsCommand):
                 progress=progress or False,
             )
         title = f"{Path(self.file).name}, {table.rows} rows"
-        text = result.to_json(indent=2)
-        if self.out:
-            _write(str(Path(self.out, "matrix.json")), text)
-        try:
-            say(text if self.json else f"{title}\n\n{matrix_text(result, self.unit)}")
-        finally:  # write the files even if the reader of the output has stopped
-            if self.plot:
-                save_plot(partial(result.plot, unit=self.unit), self.plot, size=None)
-            if self.network:
-                save_plot(result.plot_network, self.network, size=None)
-            if self.report:
-                with writing(self.report) as path:
-                    result.write_report(path, f"{title}: all pairs of columns")
+        text = as_json(json.loads(result.to_json()))
+        heading = f"{title}: all pairs of columns"
+        deliver(
+            text if self.json else f"{title}\n\n{matrix_text(result, self.unit)}",
+            {
+                record: as_text(text),
+                self.plot: as_picture(partial(result.plot, unit=self.unit), size=None),
+                self.network: as_picture(result.plot_network, size=None),
+                self.report: lambda path: result.write_report(path, heading),
+            },
+        )
 
 
 def _with_nan(column: Column) -> Column:
@@ -252,8 +254,3 @@ def _with_nan(column: Column) -> Column:
         return column
     values = np.where(column.missing, np.nan, column.values.astype(np.float64))
     return Column(values, None, discrete=True)
-
-
-def _write(path: str, text: str) -> None:
-    with writing(path) as part:
-        part.write_text(text + "\n", encoding="utf-8")
