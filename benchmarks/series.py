@@ -6,16 +6,17 @@
     python benchmarks/series.py parts        redundancy, synergy, total correlation
     python benchmarks/series.py entropies    entropies of labels and of numbers
     python benchmarks/series.py peers        other packages on the same series
-    python benchmarks/series.py pictures     the curve of a realistic pair of series
+    python benchmarks/series.py pictures     the curves of growth and unemployment
 
 All lagged mutual informations and transfer entropies of a Gaussian autoregression follow from its
 autocovariances, which solve a Lyapunov equation. Settings were chosen with other seeds and, but for
 the autocorrelation 0.9, with other coefficients. Each finished cell is a line of
-results/measure/series_NAME.jsonl at once; a second start skips those. `peers` needs an environment
-of its own:
+results/measure/series_NAME.jsonl at once; a second start skips those. `peers` and `pictures` need
+an environment of their own:
 
     python3 -m venv .venv-peers
-    .venv-peers/bin/pip install torch==2.13.0 infomeasure tigramite scipy pandas rich jaxtyping
+    .venv-peers/bin/pip install torch==2.13.0 infomeasure tigramite statsmodels scipy pandas rich
+    .venv-peers/bin/pip install jaxtyping matplotlib
     PYTHONPATH=src .venv-peers/bin/python benchmarks/series.py peers
 """
 
@@ -624,35 +625,32 @@ def summarise_peers(rows: list[dict[str, Any]]) -> str:
 # --- pictures ------------------------------------------------------------------------------------
 
 
-def rain_and_flow(days: int = 1500, seed: int = FIRST_SEED) -> tuple[np.ndarray, np.ndarray]:
-    """Rain in showers of some days, and a river that it reaches after two days and more.
+def growth_and_unemployment() -> tuple[np.ndarray, np.ndarray]:
+    """United States by quarter, 1959 to 2009: growth of GDP, and the change of unemployment.
 
-    The rain is zero on most days; the flow is the logarithm of a store that empties slowly.
+    Public-domain data of the Federal Reserve Bank of St. Louis and the Bureau of Labor Statistics,
+    as statsmodels ships them.
     """
-    rng = np.random.default_rng(seed)
-    weather = Autoregression((((0.7, 0.0), (0.0, 0.0)),)).sample(days, seed)[0]
-    rain = np.maximum(weather - 0.5, 0.0) ** 2
-    store = np.ones(days)
-    for t in range(2, days):
-        store[t] = 0.85 * store[t - 1] + 0.3 * rain[t - 2] + 0.1 * rng.exponential()
-    return rain, np.log(store)
+    table = import_module("statsmodels.datasets.macrodata").load_pandas().data
+    gdp, rate = (table[name].to_numpy() for name in ("realgdp", "unemp"))
+    return 100 * np.diff(np.log(gdp)), np.diff(rate)
 
 
 def draw_pictures(folder: Path) -> None:
-    """The curves, without and with the river's own past."""
+    """The curves of growth and unemployment, without and with the follower's own past."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     import mibounds as mb
     from mibounds.files import replacing
 
-    rain, flow = rain_and_flow()
+    growth, unemployment = growth_and_unemployment()
     with rc_context({"svg.hashsalt": "series", "svg.fonttype": "none"}):
         figure = Figure(figsize=(9, 3.4), layout="constrained")
         for ax, past in zip(figure.subplots(1, 2), (0, 1), strict=True):
-            mb.lags(rain, flow, max_lag=15, given_past=past).plot(ax)
-            ax.set_xlabel("lag (days); rain leads on the right, flow on the left")
-            ax.set_title("given the day before" if past else "nothing given")
+            mb.lags(growth, unemployment, max_lag=8, given_past=past).plot(ax)
+            ax.set_xlabel("lag (quarters); growth leads on the right")
+            ax.set_title("given the quarter before" if past else "nothing given")
         folder.mkdir(parents=True, exist_ok=True)
         with replacing(folder / "series_lags.svg") as path:
             figure.savefig(path, metadata={"Date": None})

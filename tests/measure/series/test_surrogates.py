@@ -90,7 +90,7 @@ def test_the_size_holds_under_strong_autocorrelation(n):
     for s in range(120):
         x, y = series(0.9, n, 2 * s), series(0.9, n, 2 * s + 1)
         sides = [features(as_columns("x", v).scored()) for v in (x, y)]
-        pieces, factor = seams(*sides)
+        pieces, factor, _ = seams(*sides)
         orders = surrogate_orders(n, 39, pieces, 5, np.random.default_rng(s))
         of = lag_statistic(*sides, list(lags))
         null = np.array([of(order) for order in orders]) * factor
@@ -104,8 +104,9 @@ def test_the_size_holds_under_strong_autocorrelation(n):
 
 def test_seams_cost_more_where_rows_depend_on_each_other_for_longer():
     white, slow = (seams(series(r, 500, 0), series(r, 500, 1)) for r in (0.0, 0.95))
-    assert white[0] > slow[0]
-    assert 1 < white[1] < 1.02 < slow[1] < 2
+    assert white.pieces > slow.pieces
+    assert 1 < white.factor < 1.02 < slow.factor < 2
+    assert 1 < white.given_past < 1.02 < slow.given_past < slow.factor
 
 
 def test_p_values_know_how_many_lags_there_are():

@@ -171,10 +171,9 @@ class SeriesPair:
         x, y = self.features
         if not past:
             of = lag_statistic(x, y, lags)
-            observed, null = self._compare([of], permutations, max(map(abs, lags)))
-            return observed, null * seams(x, y)[1]
+            return self._compare([of], permutations, max(map(abs, lags)), past)
         statistics = [self._residual(lag_window(self.n, lag, past)) for lag in lags]
-        return self._compare(statistics, permutations, max(map(abs, lags)) + past)
+        return self._compare(statistics, permutations, max(map(abs, lags)) + past, past)
 
     def test_transfer(
         self, ahead: bool, past: int, permutations: int
@@ -195,7 +194,7 @@ class SeriesPair:
             list(window.source.T),
             (lines[not ahead], lines[ahead]),
         )
-        return self._compare([of], permutations, LONGEST + past)
+        return self._compare([of], permutations, LONGEST + past, past)
 
     def _residual(self, window: Window) -> Statistic:
         source, target = self.features[:: 1 if window.ahead else -1]
@@ -203,13 +202,13 @@ class SeriesPair:
         return residual_statistic(source, target[window.target], given, window.source[:, 0])
 
     def _compare(
-        self, statistics: Sequence[Statistic], permutations: int, least: int
+        self, statistics: Sequence[Statistic], permutations: int, least: int, past: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        pieces, _ = seams(*self.features)
+        cuts = seams(*self.features)
         rng = np.random.default_rng([self.seed, 2])
-        orders = surrogate_orders(self.n, permutations, pieces, least, rng)
+        orders = surrogate_orders(self.n, permutations, cuts.pieces, least, rng)
         rows = [np.concatenate([of(o) for of in statistics]) for o in [np.arange(self.n), *orders]]
-        return rows[0], np.array(rows[1:])
+        return rows[0], np.array(rows[1:]) * (cuts.given_past if past else cuts.factor)
 
 
 def choose_past(

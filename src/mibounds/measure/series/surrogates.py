@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -171,8 +171,22 @@ def _basis(design: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n k"]:
     return u[:, s > 1e-9 * s[0]]
 
 
-def seams(x: Float[np.ndarray, "n p"], y: Float[np.ndarray, "n q"]) -> tuple[int, float]:
-    """Pieces of a surrogate, and what its statistic is to be multiplied by.
+class Seams(NamedTuple):
+    """What cutting a series costs.
+
+    Args:
+        pieces: of a surrogate.
+        factor: what its statistic is to be multiplied by.
+        given_past: the same where a past is given, which leaves nothing that a cut could lose.
+    """
+
+    pieces: int
+    factor: float
+    given_past: float
+
+
+def seams(x: Float[np.ndarray, "n p"], y: Float[np.ndarray, "n q"]) -> Seams:
+    """Into how many pieces series are cut, and what that costs.
 
     With ρ the product of both autocorrelations, the statistic's mean is sum_h (1 - |h| / n) ρ(h),
     and with c cuts sum_h (1 - (1 + c) |h| / n) ρ(h). A series of few independent stretches knows
@@ -191,7 +205,7 @@ def seams(x: Float[np.ndarray, "n p"], y: Float[np.ndarray, "n q"]) -> tuple[int
     whole = float(weighted @ (1 - lags / n))
     cut = float(weighted @ np.maximum(1 - (1 + pieces) * lags / n, 0))
     rough = 1 + 2 * max(whole, 1.0) / n
-    return pieces, rough * max(1.0, whole / cut) if cut > 0 else rough
+    return Seams(pieces, rough * max(1.0, whole / cut) if cut > 0 else rough, rough)
 
 
 def _common(columns: Float[np.ndarray, "n q"]) -> Float[np.ndarray, " m"]:
