@@ -5,6 +5,7 @@ import io
 import os
 import subprocess
 import sys
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -630,6 +631,131 @@ def test_out_of_memory_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr("numpy.load", fail)
     with pytest.raises(ValueError, match="do not fit into memory"):
         read_table(write(tmp_path / "data.npy", GOOD["npy"]))
+
+
+# --- claims --------------------------------------------------------------------------------------
+
+
+def header(shape, dtype="|u1", version=1):
+    """That of an array, with no values after it."""
+    stream = io.BytesIO()
+    write = {1: np.lib.format.write_array_header_1_0, 2: np.lib.format.write_array_header_2_0}
+    write[version](stream, {"descr": dtype, "fortran_order": False, "shape": shape})
+    return stream.getvalue()
+
+
+def claiming(packing, shape):
+    """An NPZ file whose array is said to unpack to 4 GB, and is only a header."""
+    stream = io.BytesIO()
+    data = header(shape)
+    with zipfile.ZipFile(stream, "w", packing) as archive:
+        archive.writestr("a.npy", data)
+    size, claimed = (value.to_bytes(4, "little") for value in (len(data), (1 << 32) - 2))
+    return stream.getvalue().replace(size, claimed)
+
+
+def packed(array):
+    stream = io.BytesIO()
+    np.savez_compressed(stream, a=array)
+    return stream.getvalue()
+
+
+CUT, WIDE = "is cut off: an array of shape", "holds over 1000000 columns"
+CLAIMS = {
+    "wide.npz": (lambda: claiming(zipfile.ZIP_DEFLATED, (2, 2_000_000_000)), CUT),
+    "long.npz": (lambda: claiming(zipfile.ZIP_DEFLATED, (2_000_000_000, 2)), CUT),
+    "stored.npz": (
+        lambda: claiming(zipfile.ZIP_STORED, (2, 2_000_000_000)), "damaged or not an NPZ file",
+    ),
+    "bzip2.npz": (lambda: claiming(zipfile.ZIP_BZIP2, (2, 9)), "that numpy has not packed; write"),
+    "zeros.npz": (lambda: packed(np.zeros((2, 20_000_000), np.uint8)), WIDE),
+    "below.npz": (lambda: bare_zip(a_npy=header((-2, -500)) + bytes(2000)), CUT),
+    "below.npy": (lambda: header((-2, 5)), CUT),
+    "long.npy": (lambda: header((2_000_000_000, 2)), CUT),
+    "title.npy": (
+        lambda: b"\x93NUMPY\x02\x00" + (1 << 26).to_bytes(4, "little") + b" " * (1 << 26),
+        "damaged or not an NPY file",
+    ),
+    "text.npy": (lambda: header((10**12,), "<U0"), "which holds no values"),
+}  # fmt: skip
+
+
+def traced(call, *arguments, **options):
+    """What a call returns or raises, and how many bytes it had at most, in Python and numpy."""
+    tracemalloc.start()
+    try:
+        result = call(*arguments, **options)
+    except ValueError as error:
+        result = error
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    return result, peak
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_what_a_file_claims_takes_no_memory(tmp_path, name):
+    make, message = CLAIMS[name]
+    path = write(tmp_path / name, make())
+    error, peak = traced(read_table, path)
+    assert message in str(error)
+    assert peak < 4_000_000
+
+
+def test_columns_of_all_arrays_are_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr("mibounds.cli._numpy_formats.MOST_COLUMNS", 10)
+    path = write(tmp_path / "data.npz", npz(a=np.zeros((2, 6)), b=np.zeros((2, 4))))
+    assert len(read_names(path)) == 10
+    path = write(tmp_path / "data.npz", npz(a=np.zeros((2, 6)), b=np.zeros((2, 5))))
+    with pytest.raises(
+        ValueError, match=r"data\.npz holds over 10 columns, .*; save samples as"
+    ):
+        read_names(path)
+
+
+def test_an_empty_file_of_two_gigabytes(tmp_path):
+    path = write(tmp_path / "data.npy", header((2, 1_000_000_000)))
+    os.truncate(path, 2_100_000_000)  # takes no room on the disk
+    error, peak = traced(read_names, path)
+    assert WIDE in str(error)
+    assert peak < 4_000_000
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_an_array_is_unpacked_in_parts(tmp_path, monkeypatch, order):
+    monkeypatch.setattr("mibounds.cli._numpy_formats.BUFFER", 1 << 20)
+    array = np.zeros((2_000_000, 8), np.uint8, order=order)
+    array[:, 1] = np.arange(len(array)) % 251
+    path = write(tmp_path / "data.npz", packed(array))
+    table, peak = traced(read_table, path, ["a.1"], most=1000)
+    assert peak < 8_000_000  # of 16
+    assert np.isin(table.array(["a.1"]), array[:, 1]).all()
+    assert len(np.unique(table.array(["a.1"]))) > 200
+
+
+@pytest.mark.parametrize("shape", [(7,), (7, 4), (7, 4, 3), (7, 1, 5, 2)])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["f8", ">i2", "U3", "?"])
+def test_arrays_are_unpacked_as_numpy_does(tmp_path, monkeypatch, shape, order, dtype):
+    monkeypatch.setattr("mibounds.cli._numpy_formats.BUFFER", 100)
+    array = np.asarray(np.arange(np.prod(shape)).reshape(shape).astype(dtype), order=order)
+    path = write(tmp_path / "data.npz", npz(a=array))
+    names = read_names(path)[::-1]
+    for most in (None, 5):
+        table = read_table(path, names, most=most, discrete=names)
+        flat = array.reshape(7, -1)[:, ::-1]
+        for k, name in enumerate(names):
+            values, labels = table[name].values, table[name].labels
+            found = (values if labels is None else np.array(labels)[values]).tolist()
+            expected = flat[:, k].astype(found[0].__class__).tolist()
+            assert found == expected if most is None else set(found) <= set(expected)
+
+
+def test_values_are_checked_by_their_sum(tmp_path):
+    data = bytearray(npz(a=np.arange(500.0)))
+    data[2000] ^= 1
+    with pytest.raises(ValueError, match=r"damaged or not an NPZ file: Bad CRC-32.*; write it ag"):
+        read_table(write(tmp_path / "data.npz", bytes(data)))
 
 
 # --- any file at all -----------------------------------------------------------------------------
