@@ -14,15 +14,19 @@ import hashlib
 import json
 import math
 import re
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
-from experiments.runner.summaries import CellRow, Paper, Summary
+from experiments.runner.summaries import CellRow, Paper, Summary, is_summarised
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+CHECKSUM = "checksum"  # of the rest of a line; lines of before there were any have none
+CHECKED = 16  # characters of it
 
 Mode = Literal["both", "as-published", "correct", "recipe"]
 
@@ -60,15 +64,15 @@ class Config:
         return json.loads(json.dumps({name: getattr(self, name) for name in own}))
 
 
-def digest(settings: Mapping[str, Any]) -> str:
-    """A short name for settings: equal settings have the same one.
+def digest(values: Mapping[str, Any], length: int = 8) -> str:
+    """A short name for values of JSON: equal ones have the same name.
 
     Example:
         >>> digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1})
         True
     """
-    text = json.dumps(settings, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+    text = json.dumps(values, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
 
 
 @dataclass(frozen=True)
@@ -124,33 +128,73 @@ class Record:
     versions: dict[str, str]
 
     def to_json(self) -> str:
-        """One line of JSON; numbers that are not finite become null."""
-        return json.dumps(_finite(dataclasses.asdict(self)), allow_nan=False)
+        """One line of JSON with its checksum; numbers that are not finite become null."""
+        value = json.loads(json.dumps(_finite(dataclasses.asdict(self)), allow_nan=False))
+        return json.dumps(value | {CHECKSUM: digest(value, CHECKED)})
 
     @classmethod
     def from_json(cls, text: str) -> Record:
-        """The record that `to_json` wrote; a ValueError if it wrote another line."""
-        value = json.loads(text)
+        """The record that `to_json` wrote; a ValueError if it wrote another line.
+
+        A line without a checksum, as they were written before there was one, is taken as it is.
+        """
+        record, fault = None, ""
         try:
+            value = {**json.loads(text)}
+            checksum = value.pop(CHECKSUM, None)
+            if checksum not in (None, digest(value, CHECKED)):
+                raise ValueError(
+                    "Expected the numbers that were written but their checksum is another; "
+                    "restore the line, or remove it to compute its cell again."
+                )
             value["cell"] = Cell(**value["cell"])
             value["rows"] = tuple(value["rows"])
             record = cls(**value)
-            whole = all({"task", "metric", "value"} <= row.keys() for row in record.rows)
-            if not re.fullmatch(r"[\w.+-]+", record.cell.name) or record.cell.name[0] == ".":
-                raise ValueError(
-                    f"Expected the name of a cell but got {record.cell.name!r}; remove the line."
-                )
-        except (AttributeError, KeyError, TypeError) as error:
+            fault = _find_fault(record)
+        except json.JSONDecodeError:
+            fault = f"{text!r:.40}"
+        except (AttributeError, KeyError, TypeError, RecursionError) as error:
+            fault = f"{error!r:.80}"
+        if record is None or fault:
             raise ValueError(
-                f"Expected the record of a cell but got {error!r}; "
-                "pass a line that to_json has written."
-            ) from None
-        if not whole or not record.rows:
-            raise ValueError(
-                "Expected rows with task, metric and value but got others; "
+                f"Expected the record of a cell but got {fault}; "
                 "pass a line that to_json has written."
             )
+        if not re.fullmatch(r"[\w+-][\w.+-]{,199}", record.cell.name):
+            raise ValueError(
+                f"Expected the name of a cell but got {record.cell.name[:80]!r}; remove the line."
+            )
         return record
+
+
+def _find_fault(record: Record) -> str:
+    """What of a record is of another type than it should be; "" if nothing."""
+    cell = record.cell
+    if not _are_texts(cell.mode, cell.task, cell.method) or type(cell.seed) is not int:
+        return f"{cell!s:.200}"
+    if not isinstance(record.config, dict):
+        return f"settings {record.config!r:.80}"
+    if not _is_number(record.seconds):
+        return f"{record.seconds!r:.80} seconds"
+    if not _are_texts(record.command, *record.versions, *record.versions.values()):
+        return "a command or versions that are no text"
+    for row in record.rows:
+        if not _are_texts(row["task"], row["metric"]):
+            return f"the row {row!r:.80}"
+        right = row["value"] is None or _is_number(row["value"])
+        if is_summarised(row["metric"]) and not right:
+            return f"{row['metric']} {row['value']!r:.80}"
+    return "" if record.rows else "no rows"
+
+
+def _are_texts(*values: object) -> bool:
+    return all(isinstance(value, str) and value.isprintable() for value in values)
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= sys.float_info.max  # and so no NaN
 
 
 def _finite(value: Any) -> Any:

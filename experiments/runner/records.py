@@ -8,13 +8,14 @@ not at all. When all are finished they become the lines of ``rows.jsonl``, which
 from __future__ import annotations
 
 import gzip
+import hashlib
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from experiments.runner.base import Cell, Config, Record, digest
-from mibounds.files import replacing
+from mibounds.files import remove_files, remove_leftovers, replacing
 
 PLAIN, COMPRESSED = "rows.jsonl", "rows.jsonl.gz"
 LARGE = 1 << 20  # bytes above which the lines are compressed
@@ -31,7 +32,7 @@ def read_records(folder: str | os.PathLike[str]) -> list[Record]:
 
     Raises:
         OSError: if there is no such file.
-        ValueError: if a line is not a record.
+        ValueError: if a line is not a record; it names the file and the line.
 
     Example:
         >>> folder = getfixture("tmp_path")
@@ -41,14 +42,32 @@ def read_records(folder: str | os.PathLike[str]) -> list[Record]:
         FileNotFoundError: [Errno 2] No such file or directory: '...rows.jsonl'
     """
     path = Path(folder) / COMPRESSED
-    lines = _lines(path if path.exists() else Path(folder) / PLAIN)
-    return [Record.from_json(line) for line in lines]
+    path = path if path.exists() else Path(folder) / PLAIN
+    records = []
+    for number, found in _lines(path):
+        if isinstance(found, Exception):
+            where = f"{path}, line {number}"
+            raise ValueError(f"{where}: {found}") from found
+        records.append(found)
+    return records
 
 
-def _lines(path: Path) -> Iterator[str]:
+def _lines(path: Path) -> Iterator[tuple[int, Record | Exception]]:
+    """The number of each line, and its record or what is wrong with it.
+
+    A ValueError is about the line, any other error about the file, of which no line follows.
+    """
     opener = gzip.open if path.suffix == ".gz" else open
+    number = 0
     with opener(path, "rt", encoding="utf-8", errors="replace") as stream:
-        yield from stream
+        try:
+            for number, line in enumerate(stream, 1):
+                try:
+                    yield number, Record.from_json(line)
+                except ValueError as error:
+                    yield number, error
+        except (OSError, EOFError, zlib.error) as error:
+            yield number, error
 
 
 class Records:
@@ -68,7 +87,9 @@ class Records:
     """
 
     def __init__(self, folder: str | os.PathLike[str], say: Callable[[str], None] = print):
-        self.folder, self.say = Path(folder), say
+        self.folder, self._say = Path(folder), say
+        self._said: set[str] = set()
+        self._damaged: set[Path] = set()  # files of rows that are not read whole
 
     def read(self, config: Config) -> dict[Cell, Record]:
         """The finished cells with these settings."""
@@ -89,10 +110,10 @@ class Records:
         found.sort(key=lambda r: (place.get(r.cell, len(place)), digest(r.config), r.cell.name))
         if found != joined:
             self._write_joined(found)
-        for record in found:
-            self._path(record).unlink(missing_ok=True)
-        if (cells := self.folder / "cells").is_dir() and not any(cells.iterdir()):
-            cells.rmdir()
+        cells = self.folder / "cells"
+        for folder in (self.folder, cells):
+            remove_leftovers(folder)
+        remove_files(cells, [self._path(record).name for record in found])
 
     def _write_joined(self, records: Sequence[Record]) -> None:
         data = "".join(record.to_json() + "\n" for record in records).encode()
@@ -100,9 +121,25 @@ class Records:
         if len(data) > LARGE:
             path, other = other, path
             data = gzip.compress(data, mtime=0)  # the same bytes for the same lines
+        for damaged in self._damaged:
+            self._set_aside(damaged)
         with replacing(path) as temporary:
             temporary.write_bytes(data)
         other.unlink(missing_ok=True)
+
+    def _set_aside(self, path: Path) -> None:
+        """Keep a file whose lines are not all read, before it is written again without them."""
+        data = path.read_bytes()
+        kept = path.with_name(f"{path.name}.{hashlib.sha256(data).hexdigest()[:8]}.damaged")
+        with replacing(kept) as temporary:
+            temporary.write_bytes(data)
+        self.say(f"{path} is written again without what cannot be read, and kept as {kept.name}")
+
+    def say(self, text: str) -> None:
+        """Say something once."""
+        if text not in self._said:
+            self._said.add(text)
+            self._say(text)
 
     def _path(self, record: Record) -> Path:
         return self.folder / "cells" / f"{record.cell.name}_{digest(record.config)}.json"
@@ -132,20 +169,23 @@ class Records:
 
     def _joined(self) -> Iterator[Record]:
         for path in (self.folder / PLAIN, self.folder / COMPRESSED):
-            number = 0
             try:
-                for number, line in enumerate(_lines(path), 1):
-                    try:
-                        yield Record.from_json(line)
-                    except ValueError as error:
-                        self.say(
-                            f"{path}, line {number} cannot be read, "
-                            f"its cell is computed again: {error}"
-                        )
+                for number, found in _lines(path):
+                    if isinstance(found, Record):
+                        yield found
+                    elif isinstance(found, ValueError):
+                        self._tell(path, f", line {number} cannot be read, its cell is", found)
+                    else:
+                        text = f" cannot be read after line {number}, the cells that follow are"
+                        self._tell(path, text, found)
             except FileNotFoundError:
                 continue
-            except (OSError, EOFError, zlib.error) as error:
-                self.say(
-                    f"{path} cannot be read after line {number}, "
-                    f"the cells that follow are computed again: {error}"
-                )
+            except OSError as error:
+                raise ValueError(
+                    f"Expected to read {str(path)!r} but got: {error.strerror}; "
+                    "change its permissions, or name another folder with --out."
+                ) from None
+
+    def _tell(self, path: Path, what: str, error: Exception) -> None:
+        self._damaged.add(path)
+        self.say(f"{path}{what} computed again: {error}")

@@ -56,6 +56,16 @@ class Summary:
         return measured if self.paper is None else f"{measured} ({self.paper:.2f})"
 
 
+def is_summarised(metric: str) -> bool:
+    """Whether the values of a metric are numbers that stand in the tables.
+
+    Example:
+        >>> is_summarised("accuracy_oracle"), is_summarised("curve")
+        (True, False)
+    """
+    return metric.removesuffix(ORACLE) in METRICS
+
+
 def summarise(
     values: Iterable[tuple[str, str, int, Sequence[CellRow]]], paper: Paper
 ) -> list[Summary]:
@@ -79,7 +89,7 @@ def summarise(
     found: dict[tuple[str, str, str, str], dict[int, float | None]] = {}
     for mode, method, seed, rows in values:
         for row in rows:
-            if row["metric"].removesuffix(ORACLE) in METRICS:
+            if is_summarised(row["metric"]):
                 key = mode, row["task"], method, row["metric"]
                 found.setdefault(key, {})[seed] = row["value"]
     return [

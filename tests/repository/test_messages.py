@@ -127,6 +127,7 @@ def test_none_is_left_out(troubleshooting):
         ("data/commands.py", "str(error)) from error"),
         ("data/folders.py", "f\"{', '.join(paths)}: {error}\") from None"),
         ("data/folders.py", 'f"{path.name}, {split}: {error}") from None'),
+        ("runner/records.py", 'f"{where}: {found}") from found'),
         ("runner/states.py", '"tensors of other shapes")'),  # a part of another
     ]
 

@@ -2,7 +2,7 @@
 
 import gzip
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -37,7 +37,7 @@ def test_a_corrupt_file_is_named_and_redone(go, toy, tmp_path, damage):
     (said,) = go.said
     assert str(path) in said
     assert "is computed again" in said
-    strip = {"seconds": 0}
+    strip = {"seconds": 0, "checksum": ""}
     assert json.loads(path.read_text()) | strip == json.loads(text) | strip
 
 
@@ -61,20 +61,137 @@ def test_a_file_that_was_being_written_is_no_cell(go, tmp_path):
     assert not go.said
 
 
-@pytest.mark.parametrize("mode", ["../../x", "/x", ".x", "a/b", "a\nb"])
+def test_numbers_that_were_changed_are_named_and_computed_again(go, toy, tmp_path):
+    go()
+    path = tmp_path / "toy" / "rows.jsonl"
+    text = path.read_text()
+    changed = text.replace('"value": 4.0', '"value": 1.0', 1)
+    assert changed != text
+    path.write_text(changed)
+    toy.computed.clear()
+    go()
+    assert [cell.name for cell in toy.computed] == ["as-published_one_club_2"]
+    assert f"{path}, line 3 cannot be read" in go.said[0]
+    assert "their checksum is another; restore the line" in go.said[0]
+    assert [r.rows for r in read_records(path.parent)] == [
+        Record.from_json(line).rows for line in text.splitlines()
+    ]
+
+
+def test_lines_of_before_there_were_checksums_are_read(go, toy, tmp_path):
+    go()
+    path = tmp_path / "toy" / "rows.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert all(len(line.pop("checksum")) == 16 for line in lines)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    before = path.read_bytes()
+    go()
+    assert len(toy.computed) == 24
+    assert not go.said
+    assert path.read_bytes() == before
+    go(seeds=4)  # the others get theirs when they are written again
+    assert all("checksum" in json.loads(line) for line in path.read_text().splitlines())
+
+
+BAD = {
+    "seconds": ["1", True, None, 1e400, [1.0]],
+    "command": [3, None, "a\x1b[31m", "\ud800"],
+    "versions": [{"torch": 2}, [], "torch", {"torch": "a\nb"}],
+    "config": [[], "none", 3, None],
+    "rows": [{}, [3], [["task", "metric", "value"]], "rows", 7]
+    + [[{"task": "one-2", "metric": "mse", "value": v}] for v in ("1", True, [1], {}, 1e400)]
+    + [[{"task": t, "metric": "mse", "value": 1.0}] for t in (3, None, [], "a\nb")]
+    + [[{"task": "one-2", "metric": m, "value": 1.0}] for m in (3, None, {})],
+    "cell": [3, [], {}, {"mode": "m", "task": "t", "method": "n", "seed": 1, "more": 2}],
+}
+
+
+@pytest.mark.parametrize(("field", "value"), [(k, v) for k, each in BAD.items() for v in each])
+def test_a_record_of_other_types_is_refused(field, value):
+    record = Record(Cell("correct", "one", "club", 0), {}, (row(0.5),), 0.0, "", {})
+    assert Record.from_json(record.to_json()) == record
+    line = json.loads(record.to_json()) | {field: value}
+    del line["checksum"]
+    with pytest.raises(ValueError, match=r"Expected the record of a cell but got .*; pass a line"):
+        Record.from_json(json.dumps(line))
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "3", "null", '"text"', "[[1, 2]]", "{}"])
+def test_a_line_that_is_no_record_is_refused(text):
+    with pytest.raises(ValueError, match="Expected the record of a cell but got"):
+        Record.from_json(text)
+
+
+def test_a_line_of_another_type_is_named(go, toy, tmp_path):
+    go()
+    path = tmp_path / "toy" / "rows.jsonl"
+    lines = path.read_text().splitlines()
+    lines[5] = json.dumps({"cell": {"mode": 1, "task": [], "method": None, "seed": "x"}})
+    path.write_text("\n".join(lines))
+    with pytest.raises(ValueError, match=r"rows.jsonl, line 6: Expected the record of a cell but"):
+        read_records(path.parent)
+    toy.computed.clear()
+    go()
+    assert len(toy.computed) == 1
+    assert "rows.jsonl, line 6 cannot be read" in go.said[0]
+
+
+def test_lines_that_cannot_be_read_are_kept_aside(go, toy, tmp_path):
+    """One of other settings is not computed again, and would be lost."""
+    go(factor=3.0)
+    folder = tmp_path / "toy"
+    path = folder / "rows.jsonl"
+    path.write_text(path.read_text().replace('"seed": 2', '"seed": 20', 1))
+    before = path.read_bytes()
+    go(factor=3.0, mode="correct")  # nothing to write: the file stays
+    assert path.read_bytes() == before
+    go()
+    (kept,) = folder.glob("*.damaged")
+    assert kept.read_bytes() == before
+    assert len(read_records(folder)) == 24 + 23
+    assert len(go.said) == 3  # named once for each run that read it, and the new name
+    assert f"kept as {kept.name}" in go.said[2]
+    go()
+    assert len(go.said) == 3
+
+
+def test_rows_that_may_not_be_read_stop_before_the_first_cell(go, toy, tmp_path):
+    (tmp_path / "toy" / "rows.jsonl").mkdir(parents=True)
+    with pytest.raises(ValueError, match=r"rows.jsonl' .*; name"):
+        go()
+    with pytest.raises(ValueError, match=r"Expected to read '.*rows.jsonl' but got: .*; change"):
+        Records(tmp_path / "toy").read(toy.config())
+    assert not toy.computed
+
+
+@pytest.mark.parametrize("mode", ["../../x", "/x", ".x", "a/b"])
 def test_a_record_cannot_name_files_elsewhere(mode, go, tmp_path):
     go()
-    rows = tmp_path / "toy" / "rows.jsonl"
-    first, *rest = rows.read_text().splitlines()
+    folder = tmp_path / "toy"
+    first, *rest = (folder / "rows.jsonl").read_text().splitlines()
     record = json.loads(first)
+    del record["checksum"]
     record["cell"]["mode"] = mode
+    line = json.dumps(record)
     yours = tmp_path / f"x_one_club_0_{digest(record['config'])}.json"
     yours.write_text("years of work")
-    rows.write_text("\n".join([json.dumps(record), *rest]) + "\n")
+    (folder / "rows.jsonl").write_text("\n".join([line, *rest]) + "\n")
+    (folder / "cells").mkdir()
+    (folder / "cells" / "theirs.json").write_text(line)
     go()
-    assert "Expected the name of a cell" in go.said[0]
+    assert len([text for text in go.said if "Expected the name of a cell" in text]) == 2
     assert yours.exists()
-    assert len(rows.read_text().splitlines()) == 24
+    assert [path.name for path in (folder / "cells").iterdir()] == ["theirs.json"]
+    assert len(read_records(folder)) == 24
+
+
+@pytest.mark.parametrize("field", ["mode", "task", "method"])
+@pytest.mark.parametrize("name", ["../../x", "/x", "a/b", "a\\b", "x" * 300])
+def test_the_name_of_a_cell_is_no_path(field, name):
+    cell = replace(Cell("correct", "one", "club", 0), **{field: name})
+    record = Record(cell, {}, (row(0.5),), 0.0, "", {})
+    with pytest.raises(ValueError, match=r"Expected the name of a cell but got .*; remove the"):
+        Record.from_json(record.to_json())
 
 
 def row(value, metric="mse", task="one-2"):
