@@ -15,6 +15,8 @@ from mibounds.files import replacing
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+SUMMARY, TABLE = "summary.json", "table.md"
+
 
 def publish(
     folder: Path,
@@ -45,8 +47,8 @@ def publish(
     summary = summarise(values, experiment.paper)
     more = experiment.tables(config, finished)
     text = _describe(name, experiment, finished, len(cells), summary, more, command)
-    _write(folder / "summary.json", _dump(summary))
-    _write(folder / "table.md", text)
+    _write(folder / SUMMARY, _dump(summary))
+    _write(folder / TABLE, text)
     for stem, figure in experiment.draw(config, finished, summary).items():
         _save(figure, folder / f"{stem}.svg")
     return text

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from experiments.runner.base import Cell, Config, Experiment, Record
-from experiments.runner.outputs import publish
-from experiments.runner.records import Records
+from experiments.runner.outputs import SUMMARY, TABLE, publish
+from experiments.runner.records import COMPRESSED, PLAIN, Records
 from experiments.runner.states import remove_states
 from experiments.runner.workers import GroupOutcome, compute, set_queues
+from mibounds.files import check_folder, check_target
 
 Progress = Callable[[float, str], None]
 
@@ -105,6 +106,7 @@ def reproduce(
     wanted = select_cells(experiment, config)
     set_queues(options.jobs)
     folder = _folder(name, options)
+    states = _states(config, folder)
     records = Records(folder, say)
     done = records.read(config)
     groups = [
@@ -114,18 +116,22 @@ def reproduce(
     groups = [group for group in groups if group]
     command = write_command(name, experiment, config, options.quick)
     failures = []
-    states = _states(config, folder)
     kept = dataclasses.replace(config, checkpoints=str(states))
     outcomes = compute(experiment, kept, groups, options.backend, options.scheduler, options.jobs)
-    for outcome in _follow(outcomes, groups, progress):
-        if outcome.error:
-            failures.append(outcome.error)
-            say(f"{', '.join(cell.name for cell in outcome.cells)} failed: {outcome.error}")
-            continue
-        for cell, rows in zip(outcome.cells, outcome.rows, strict=True):
-            settings = config.settings_of(cell)
-            told = tuple(rows), outcome.seconds, command, outcome.versions
-            records.write(Record(cell, settings, *told))
+    try:
+        for outcome in _follow(outcomes, groups, progress):
+            if outcome.error:
+                failures.append(outcome.error)
+                say(f"{', '.join(cell.name for cell in outcome.cells)} failed: {outcome.error}")
+                continue
+            try:
+                _keep(outcome, records, config, command)
+            except KeyboardInterrupt:  # not before all of a group are on disk
+                _keep(outcome, records, config, command)
+                raise
+    except KeyboardInterrupt:
+        say("finished cells are kept; the same command goes on from there")
+        raise
     text = ""
     if not options.shard:
         if not failures:
@@ -139,6 +145,12 @@ def reproduce(
             "to see where"
         )
     return text
+
+
+def _keep(outcome: GroupOutcome, records: Records, config: Config, command: str) -> None:
+    for cell, rows in zip(outcome.cells, outcome.rows, strict=True):
+        told = tuple(rows), outcome.seconds, command, outcome.versions
+        records.write(Record(cell, config.settings_of(cell), *told))
 
 
 def _quick(experiment: Experiment[Any], config: Config) -> Config:
@@ -188,23 +200,25 @@ def select_cells(experiment: Experiment[Any], config: Config) -> list[Cell]:
 
 
 def _folder(name: str, options: Options) -> Path:
-    folder = Path(options.out or ("out" if options.quick else "results")) / name
-    for path in (folder, *folder.parents):
-        if path.exists():
-            if not path.is_dir():
-                raise ValueError(
-                    f"Expected a folder for --out but {str(path)!r} is a file; name another one."
-                )
-            break
+    """The folder of the results; checked now, not when the first cell is finished."""
+    out = Path(options.out or ("out" if options.quick else "results"))
+    folder = out / name
+    for path in (out, folder, folder / "cells"):
+        check_folder(path, "--out")
+    if folder.is_dir():
+        for file in (PLAIN, COMPRESSED, SUMMARY, TABLE):
+            check_target(folder / file, "--out")
     return folder
 
 
 def _states(config: Config, folder: Path) -> Path:
     """A folder that only holds the states of these results, whatever else --checkpoints holds."""
     if not config.checkpoints:
-        return (folder / "checkpoints").absolute()
+        return check_folder(folder / "checkpoints", "--out")
+    check_folder(config.checkpoints, "--checkpoints")
     whose = hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:8]
-    return (Path(config.checkpoints) / f"{folder.name}-states-{whose}").absolute()
+    states = Path(config.checkpoints) / f"{folder.name}-states-{whose}"
+    return check_folder(states, "--checkpoints")
 
 
 def write_command(

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mibounds.files import UNREADABLE, remove_files, replacing
+from mibounds.files import UNREADABLE, remove_files, remove_leftovers, replacing
 
 SUFFIX = ".state.npz"  # of every file that `write_state` writes, and of no other
 _MORE = "more "  # before the names of the arrays that are kept beside the tensors
@@ -89,7 +89,7 @@ def read_state(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, np.ndarra
 
 
 def remove_states(folder: Path) -> None:
-    """Remove the states in a folder, half-written ones included.
+    """Remove the states in a folder, and what a killed process left of one.
 
     Example:
         >>> folder = getfixture("tmp_path") / "states"
@@ -98,5 +98,5 @@ def remove_states(folder: Path) -> None:
         >>> folder.exists()
         False
     """
-    found = [*folder.glob(f"*{SUFFIX}"), *folder.glob(".*.part.npz")]
-    remove_files(folder, [path.name for path in found])
+    remove_leftovers(folder)
+    remove_files(folder, [path.name for path in folder.glob(f"*{SUFFIX}")])

@@ -89,6 +89,24 @@ def test_a_kill_half_way_and_a_restart_give_the_same_table(run, whole, tmp_path)
     assert (folder / "summary.json").read_text() == whole[1]
 
 
+def test_an_interruption_keeps_what_is_finished(tmp_path):
+    arguments = [NAME, "--quick", "--methods", "club", "--jobs", "1", "--out", str(tmp_path)]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([*COMMAND, *arguments], env=ENVIRONMENT, stderr=pipe, text=True)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("*/cells/[!.]*")) and time.monotonic() < deadline:
+        assert process.poll() is None
+        time.sleep(0.002)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate()
+    assert process.returncode == 130
+    assert said.splitlines() == [
+        "mibounds: finished cells are kept; the same command goes on from there",
+        "mibounds: interrupted",
+    ]
+    assert list(tmp_path.glob("*/cells/[!.]*.json"))
+
+
 def test_a_corrupt_file_is_named_on_standard_error(run, tmp_path):
     arguments = [NAME, "--quick", "--methods", "vub", "--mode", "as-published"]
     arguments += ["--tasks", "cubic", "--jobs", 1, "--out", tmp_path]

@@ -1,12 +1,13 @@
 """The runner, by a toy experiment: what is computed, kept, skipped and published."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from experiments import Failed
-from experiments.runner.records import read_records
+from experiments.runner.records import Records, read_records
 from experiments.runner.reproduction import write_command
 from experiments.runner.states import write_state
 
@@ -75,6 +76,7 @@ def test_what_was_finished_before_a_kill_is_kept(go, toy, tmp_path):
     assert len(list((tmp_path / "toy" / "cells").iterdir())) == 16
     assert len(toy.computed) == 16
     assert not (tmp_path / "toy" / "summary.json").exists()
+    assert go.said == ["finished cells are kept; the same command goes on from there"]
     toy.broken = set()
     again = go()
     assert len(set(toy.computed)) == len(toy.computed) == 24
@@ -84,6 +86,22 @@ def test_what_was_finished_before_a_kill_is_kept(go, toy, tmp_path):
     assert [x for x in again.splitlines() if drop not in x] == [
         x for x in whole.splitlines() if drop not in x
     ]
+
+
+def test_an_interruption_waits_for_the_cells_of_a_group(go, toy, tmp_path, monkeypatch):
+    monkeypatch.setattr(toy, "groups", lambda config, cells: [list(cells[:20]), list(cells[20:])])
+    write, calls = Records.write, []
+
+    def interrupted(records, record):
+        calls.append(record)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        write(records, record)
+
+    monkeypatch.setattr(Records, "write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        go()
+    assert len(list((tmp_path / "toy" / "cells").iterdir())) == 20
 
 
 def test_shards(go, toy, tmp_path):
@@ -170,7 +188,9 @@ def test_a_folder_of_states_keeps_what_else_it_holds(go, toy, tmp_path, monkeypa
     def leave_a_state(config, cells):
         states = Path(config.checkpoints)
         write_state(states / f"{cells[0].name}.state.npz", {}, {})
-        (states / ".0123456789abcdef.part.npz").touch()  # of a process that was killed
+        killed = states / ".0123456789abcdef.part.npz"
+        killed.touch()
+        os.utime(killed, (0, 0))  # nobody writes to it any more
         seen.add(states)
         return run(config, cells)
 
@@ -184,9 +204,51 @@ def test_a_folder_of_states_keeps_what_else_it_holds(go, toy, tmp_path, monkeypa
     (states,) = seen
     assert states.parent == mine
     (states / "yours").mkdir(parents=True)
-    (states / "yours.txt").touch()
+    names = {"yours", "yours.txt", "yours.part.npz", ".0123456789abcde0.part.npz"}
+    for name in names - {"yours"}:  # the last is being written by another process
+        (states / name).touch()
     go(checkpoints=str(mine), factor=3.0)
-    assert {path.name for path in states.iterdir()} == {"yours", "yours.txt"}
+    assert {path.name for path in states.iterdir()} == names
+
+
+def test_what_a_killed_process_left_is_removed(go, tmp_path):
+    folder = tmp_path / "toy"
+    (folder / "cells").mkdir(parents=True)
+    for name in ("cells/.0123456789abcdef.part.json", ".0123456789abcdef.part.jsonl"):
+        (folder / name).write_text("{")
+        os.utime(folder / name, (0, 0))
+    for name in (".mine.part.json", "mine.part"):
+        (folder / name).write_text("years of work")
+        os.utime(folder / name, (0, 0))
+    go()
+    assert {path.name for path in folder.iterdir()} == {
+        "rows.jsonl", "summary.json", "table.md", "toy.svg", ".mine.part.json", "mine.part",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("place", ["", "toy", "toy/cells", "toy/checkpoints", "states"])
+def test_a_folder_without_permission_is_noticed_before_the_first_cell(
+    place, go, toy, tmp_path, monkeypatch
+):
+    closed = tmp_path / "out" / place
+    closed.mkdir(parents=True)
+    allow = os.access
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: Path(path) != closed and allow(path, mode)
+    )  # as the system says to everybody but root
+    flag = "--checkpoints" if place == "states" else "--out"
+    states = str(tmp_path / "out" / "states") if place == "states" else ""
+    with pytest.raises(ValueError, match=rf"Expected a folder to write {flag} to but .* read-only"):
+        go(out=str(tmp_path / "out"), checkpoints=states)
+    assert not toy.computed
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.jsonl.gz", "summary.json", "table.md"])
+def test_a_folder_where_a_file_should_be_is_noticed_before_the_first_cell(name, go, toy, tmp_path):
+    (tmp_path / "toy" / name).mkdir(parents=True)
+    with pytest.raises(ValueError, match=rf"{name}' is a folder; name"):
+        go()
+    assert not toy.computed
 
 
 def test_quick_changes_what_was_left_at_its_default(go, toy):
