@@ -1,7 +1,7 @@
 """The cache: one NPZ file per data set, written whole or not at all, and fast to read.
 
-Nothing in it can be executed (pickling is off). The zip format keeps a checksum of every array and
-compares it at each reading.
+Nothing in it can be executed (pickling is off). It keeps the digest of every split, which is
+compared at each reading.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from pathlib import Path
 import numpy as np
 
 from experiments.data.datasets import Images, Split, Unavailable
-from mibounds.files import UNREADABLE, replacing
+from mibounds.files import UNREADABLE, remove_leftovers, replacing
 
 __all__ = [
     "Damaged",
     "Entry",
+    "check_place",
     "find_cache",
     "list_splits",
     "read_entry",
@@ -28,6 +29,8 @@ __all__ = [
 ]
 
 VERSION = 1
+_HEAD = b"PK\3\4"  # of a zip file, whose first member has its name at this place:
+_FIRST = slice(30, 39), b"about.npy"
 
 
 class Damaged(Exception):
@@ -88,6 +91,34 @@ def find_cache(cache: str | os.PathLike[str] | None = None) -> Path:
     return Path(pooch.os_cache("mibounds"))
 
 
+def check_place(path: Path) -> None:
+    """Check that no file of somebody else is where a cache file will be written.
+
+    A cache file is known by its first bytes, also if the rest is damaged. An empty one, or one of
+    zeros, is what a machine without power leaves.
+
+    Example:
+        >>> path = getfixture("tmp_path") / "usps.npz"
+        >>> np.savez(path, train_images=np.zeros((1, 16, 16), np.uint8))
+        >>> check_place(path)
+        Traceback (most recent call last):
+        ...
+        ValueError: Expected the cache of usps in '...usps.npz' but it is another file; move it, or
+        choose another folder with --cache or MIBOUNDS_CACHE.
+    """
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(64)
+    except OSError:  # not there, or not readable: writing will tell
+        return
+    place, name = _FIRST
+    if any(head) and not (head.startswith(_HEAD) and head[place] == name):
+        raise ValueError(
+            f"Expected the cache of {path.stem} in {str(path)!r} but it is another file; move it, "
+            "or choose another folder with --cache or MIBOUNDS_CACHE."
+        )
+
+
 def write_cache(path: Path, images: Mapping[str, Images], source: str) -> None:
     """Write a data set to its cache file, whole or not at all.
 
@@ -119,6 +150,7 @@ def write_cache(path: Path, images: Mapping[str, Images], source: str) -> None:
         arrays |= {f"images_{split}": each.images, f"labels_{split}": each.labels}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(path.parent)
         with replacing(path) as temporary:
             np.savez(temporary, **arrays)  # pyright: ignore[reportArgumentType]
     except (OSError, ValueError) as error:
@@ -150,7 +182,10 @@ def read_entry(path: Path) -> Entry:
         ...
         experiments.data.caches.Damaged: ...
     """
-    arrays = _read(path, ("about", "origin"))
+    return _enter(_read(path, ("about", "origin")))
+
+
+def _enter(arrays: Mapping[str, np.ndarray]) -> Entry:
     try:
         about = json.loads(str(arrays["about"]))
         if about["version"] != VERSION:
@@ -164,7 +199,7 @@ def read_images(path: Path, split: Split) -> Images:
     """A split from a cache file that has it.
 
     Raises:
-        Damaged: if it cannot be read.
+        Damaged: if it cannot be read, or is not what was written.
 
     Example:
         >>> path = getfixture("tmp_path") / "usps.npz"
@@ -174,11 +209,15 @@ def read_images(path: Path, split: Split) -> Images:
         ...
         experiments.data.caches.Damaged: ...images_test...
     """
-    arrays = _read(path, (f"images_{split}", f"labels_{split}", "origin"))
-    images, labels, origin = arrays.values()
-    if images.dtype != np.uint8 or labels.dtype != np.int64 or len(images) != len(labels):
+    arrays = _read(path, (f"images_{split}", f"labels_{split}", "about", "origin"))
+    images, labels = arrays[f"images_{split}"], arrays[f"labels_{split}"]
+    if images.dtype != np.uint8 or labels.dtype != np.int64 or images.shape[:1] != labels.shape:
         raise Damaged("arrays of the wrong type or length")
-    return Images(images, labels, str(origin))
+    entry = _enter(arrays)
+    found = Images(images, labels, entry.origin)
+    if found.digest != entry.digests.get(split):
+        raise Damaged(f"the {split} split has another checksum than when it was cached")
+    return found
 
 
 def _read(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:

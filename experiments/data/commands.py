@@ -172,8 +172,7 @@ def _check(path: Path) -> str:
     try:
         entry = caches.read_entry(path)
         for split in caches.list_splits(entry):
-            if caches.read_images(path, split).digest != entry.digests[split]:
-                return f"the {split} split has another checksum than when it was cached"
+            caches.read_images(path, split)
     except caches.Damaged as error:
         return f"damaged ({error})"
     return ""

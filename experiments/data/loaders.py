@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from experiments.data import caches, mnist_m
 from experiments.data.datasets import (
@@ -22,7 +20,9 @@ from experiments.data.datasets import (
 )
 from experiments.data.downloads import fetch
 from experiments.data.folders import find_photographs, parse, read_folder
+from experiments.data.locks import holding
 from experiments.data.sources import BSDS500, DATASETS
+from mibounds.cli.terminal import remark
 from mibounds.files import remove_files
 
 __all__ = ["check_name", "load", "provide"]
@@ -117,6 +117,7 @@ def provide(
     again: bool = False,
     progress: Progress | None = None,
     say: Callable[[str], None] | None = None,
+    wait: Callable[[str], None] = remark,
 ) -> tuple[Path, caches.Entry]:
     """Cache a data set, unless it is cached.
 
@@ -127,6 +128,7 @@ def provide(
         again: replace the cache file if there is one.
         progress: called with the fraction that is done and a short description.
         say: called with one line about a damaged cache file.
+        wait: called with one line, at once, if another process is making the data set.
 
     Returns:
         The cache file, and what it says of its data set.
@@ -144,10 +146,11 @@ def provide(
     check_name(name)
     root = caches.find_cache(cache)
     path = root / f"{name}.npz"
+    caches.check_place(path)
     source = _source(folder)
     entry = None if again else _current(path, source, say)
     if entry is None:
-        with _lock(root, name):  # another process may have cached it when it is our turn
+        with holding(root, name, wait):  # another process may have cached it when it is our turn
             entry = None if again else _current(path, source, None)
             if entry is None:
                 images = _make(name, source, root, progress)
@@ -192,21 +195,8 @@ def _is_made_again(path: Path, error: caches.Damaged) -> str:
     )
 
 
-def _lock(root: Path, name: str) -> contextlib.AbstractContextManager[Any]:
-    from filelock import FileLock
-
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        return FileLock(root / f".{name}.lock").acquire()
-    except OSError as error:
-        raise Unavailable(
-            f"the cache {root} cannot be written to: {error.strerror or error}; choose another "
-            "folder with --cache or MIBOUNDS_CACHE."
-        ) from error
-
-
 def _downloads(root: Path, name: str) -> Path:
-    return root / "downloads" / name
+    return root / "mibounds-downloads" / name
 
 
 def _remove_downloads(root: Path, name: str) -> None:

@@ -47,7 +47,15 @@ def test_what_the_cache_holds(folder, cache):
 
 
 def damage_head(path):
-    path.write_bytes(b"no cache")
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def damage_by_power(path):
+    path.write_bytes(bytes(1000))
+
+
+def empty(path):
+    path.write_bytes(b"")
 
 
 def damage_end(path):
@@ -73,9 +81,32 @@ def damage_about(path):
     np.savez(path, **kept | {"about": np.array("[]")})
 
 
+def tamper(path, **arrays):
+    """As a program does that replaces arrays: the file is whole, and so are its zip checksums."""
+    with np.load(path) as there:
+        kept = dict(there)
+    np.savez(path, **kept | {name: change(kept[name]) for name, change in arrays.items()})
+
+
+def tamper_images(path):
+    tamper(path, images_train=lambda images: images ^ 1)
+
+
+def tamper_labels(path):
+    tamper(path, labels_train=lambda labels: labels[::-1].copy())
+
+
+def tamper_digests(path):
+    about = '{"version": 1, "source": "%s", "digests": {"train": "", "test": ""}}'
+    tamper(path, about=lambda _: np.array(about % (path.parents[1] / "data")))
+
+
 @pytest.mark.parametrize(
     "damage",
-    [damage_head, damage_end, damage_pixel, damage_version, damage_about, damage_arrays],
+    [
+        *(damage_head, damage_by_power, empty, damage_end, damage_pixel, damage_version),
+        *(damage_about, damage_arrays, tamper_images, tamper_labels, tamper_digests),
+    ],
 )
 def test_a_damaged_cache_is_named_and_made_again(damage, folder, cache):
     made = save_plain(folder, "usps")
@@ -85,6 +116,28 @@ def test_a_damaged_cache_is_named_and_made_again(damage, folder, cache):
         got = load("usps", folder=folder)
     np.testing.assert_array_equal(got.images, made.images)
     np.testing.assert_array_equal(load("usps").images, made.images)
+
+
+def test_a_file_of_somebody_else_is_not_written_over(folder):
+    """Plain arrays have the name of a cache file, and --from and --cache may be one folder."""
+    made = save_plain(folder, "usps")
+    before = (folder / "usps.npz").read_bytes()
+    for options in ({}, {"folder": folder}):
+        with pytest.raises(ValueError, match=r"Expected the cache of usps in .* another file; mov"):
+            load("usps", cache=folder, **options)
+    assert (folder / "usps.npz").read_bytes() == before
+    assert names_in(folder) == ["usps.npz"]
+    np.testing.assert_array_equal(load("usps", folder=folder).images, made.images)
+
+
+def test_what_a_killed_process_left_is_removed(folder, cache):
+    save_plain(folder, "usps")
+    cache.mkdir()
+    for name in (".0123456789abcdef.part.npz", "yours.part.npz"):
+        (cache / name).write_bytes(b"half")
+        os.utime(cache / name, (0, 0))
+    load("usps", folder=folder)
+    assert set(names_in(cache)) == {"usps.npz", "yours.part.npz"}
 
 
 def test_a_full_disk_leaves_no_cache(folder, cache, monkeypatch):

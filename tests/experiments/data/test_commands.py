@@ -119,7 +119,7 @@ def test_get_leaves_what_is_cached(capfd, data, cache):
 
 def test_get_makes_what_is_damaged_again(capfd, data, cache, monkeypatch):
     run(capfd, "get", "usps", "--from", data)
-    (cache / "usps.npz").write_bytes(b"no cache")
+    (cache / "usps.npz").write_bytes(b"")
     monkeypatch.setenv("MIBOUNDS_DATA", str(data))
     out, err = run(capfd, "get", "usps")
     assert out == "usps: plain arrays: unknown content\n"
@@ -172,7 +172,7 @@ def test_check_of_arrays_that_were_replaced(capfd, data, cache):
     kept["labels_train"] = kept["labels_train"][::-1]
     np.savez(cache / "usps.npz", **kept)
     out, _ = run(capfd, "check", code=1)
-    assert out == "usps: the train split has another checksum than when it was cached\n"
+    assert out == ("usps: damaged (the train split has another checksum than when it was cached)\n")
 
 
 def test_what_is_refused(capfd, data, tmp_path):

@@ -22,10 +22,10 @@ def test_canonical_files_of_the_web(name, k, tiny, server, cache):
     loaders.provide(name, progress=lambda share, what: shares.append((share, what)))
     assert_holds(name, made, f"canonical files ({made.form.title})")
     assert names_in(cache) == [f"{name}.npz"]  # and no downloads
-    yours = cache / "downloads" / name / "yours.txt"
+    yours = cache / "mibounds-downloads" / name / "yours.txt"
     write(yours.parent, {yours.name: b"yours"})
     loaders.provide(name, again=True)
-    assert set(names_in(cache)) == {f"downloads/{name}/yours.txt", f"{name}.npz"}
+    assert set(names_in(cache)) == {f"mibounds-downloads/{name}/yours.txt", f"{name}.npz"}
     yours.unlink()
     server.asked.clear()
     shares.clear()
@@ -53,7 +53,7 @@ def test_a_download_that_breaks_off_is_resumed_at_the_next_start(tiny, server, c
     server.ways[MAT] = ["breaks", "missing"]
     with pytest.raises(Unavailable, match=r"train_32x32.mat could not be fetched \(127.*404"):
         load("svhn")
-    assert names_in(cache) == ["downloads/svhn/train_32x32.mat.part"]
+    assert names_in(cache) == ["mibounds-downloads/svhn/train_32x32.mat.part"]
     assert_holds("svhn", made, "canonical files (MAT)")
     assert server.asked[2] == (MAT, f"bytes={len(made.files[MAT]) // 2}-")
 
@@ -68,7 +68,7 @@ def test_a_server_that_knows_no_ranges(tiny, server):
 def test_what_was_there_before_may_be_wrong(tiny, server, cache):
     """A half of another file, or all of it, does not stand in the way."""
     made = tiny("svhn", server=server)
-    part = cache / "downloads" / "svhn" / f"{MAT}.part"
+    part = cache / "mibounds-downloads" / "svhn" / f"{MAT}.part"
     for there in (b"other", bytes(len(made.files[MAT])), bytes(len(made.files[MAT]) + 5)):
         write(part.parent, {part.name: there})
         loaders.provide("svhn", again=True)
@@ -81,7 +81,7 @@ def test_what_was_there_before_may_be_wrong(tiny, server, cache):
 def test_what_was_there_before_may_be_wrong_without_a_known_size(tiny, server, cache):
     made = tiny("usps", 0, server=server)
     name = "zip.train.gz"
-    folder = cache / "downloads" / "usps"
+    folder = cache / "mibounds-downloads" / "usps"
     for there in (b"other", made.files[name], made.files[name] + b"more"):
         write(folder, {f"{name}.part": there})
         loaders.provide("usps", again=True)
