@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +29,7 @@ from mibounds.files import remove_files
 __all__ = ["check_name", "load", "provide"]
 
 _SEED = 0  # of the crops of MNIST-M
+_TEMPORARY = re.compile(r"tmp[a-z0-9_]{8}")  # as Python's tempfile names them
 
 
 def load(
@@ -200,10 +202,15 @@ def _downloads(root: Path, name: str) -> Path:
 
 
 def _remove_downloads(root: Path, name: str) -> None:
-    """Remove the downloaded files, and no other file in that folder."""
+    """Remove the downloaded files, and no other file in that folder.
+
+    A name such as tmp1a2b3c4d is pooch's, of a process that was killed: we hold the lock.
+    """
+    folder = _downloads(root, name)
+    unfinished = [path.name for path in folder.glob("tmp*") if _TEMPORARY.fullmatch(path.name)]
     files = [file.name for form in DATASETS[name].forms for file in form.files]
     files += [BSDS500.name] if name == "mnist-m" else []
-    remove_files(_downloads(root, name), [n + end for n in files for end in ("", ".part")])
+    remove_files(folder, [*unfinished, *(n + end for n in files for end in ("", ".part"))])
 
 
 # --- making --------------------------------------------------------------------------------------

@@ -1,10 +1,12 @@
 """Where the data sets are published: files, mirrors, checksums, licences.
 
-Checksums of files are published ones: torchvision's for MNIST, USPS, SVHN and STL-10, the home
-page's for CIFAR-10, and for BSDS500 the one that other projects record. Checksums of contents allow
-files that were unpacked or packed again. They were computed from the contents of MNIST, USPS,
-CIFAR-10's training part and STL-10's labels, and agree with the published ones where there are any.
-Those of STL-10's images are torchvision's, that of CIFAR-10's test part is another project's.
+A download is compared with a SHA-256, of the file or of all its contents, and comes by https where
+a mirror has it. Checksums of files are published ones: those of TensorFlow Datasets for MNIST,
+SVHN, CIFAR-10 and STL-10, torchvision's for USPS, and for BSDS500 the one that other projects
+record. Checksums of contents allow files that were unpacked or packed again. They were computed
+from the contents of MNIST, USPS, CIFAR-10's training part and STL-10's labels, and agree with the
+published ones where there are any. Those of STL-10's images are torchvision's, that of CIFAR-10's
+test part is another project's; these are MD5, for which nobody can make other contents either.
 """
 
 from __future__ import annotations
@@ -30,9 +32,13 @@ _ESL = (
     "https://hastie.su.domains/ElemStatLearn/datasets/",
     "https://web.stanford.edu/~hastie/ElemStatLearn/datasets/",
 )
-_SVHN = ("http://ufldl.stanford.edu/housenumbers/",)
+_SVHN = ("https://ufldl.stanford.edu/housenumbers/", "http://ufldl.stanford.edu/housenumbers/")
 _CIFAR = ("https://www.cs.toronto.edu/~kriz/", "https://cave.cs.toronto.edu/kriz/")
-_STL = ("http://ai.stanford.edu/~acoates/stl10/", "https://cs.stanford.edu/~acoates/stl10/")
+_STL = (
+    "https://cs.stanford.edu/~acoates/stl10/",
+    "https://ai.stanford.edu/~acoates/stl10/",
+    "http://ai.stanford.edu/~acoates/stl10/",
+)
 _BSDS = (
     "https://www2.eecs.berkeley.edu/Research/Projects/CS/vision/grouping/BSR/",
     "http://www.eecs.berkeley.edu/Research/Projects/CS/vision/grouping/BSR/",
@@ -60,7 +66,7 @@ DATASETS: dict[str, Dataset] = {
                     _file(
                         _MNIST,
                         "train-images-idx3-ubyte.gz",
-                        "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873",
+                        "sha256:440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
                         9912422,
                         Content(
                             "train-images-idx3-ubyte",
@@ -70,7 +76,7 @@ DATASETS: dict[str, Dataset] = {
                     _file(
                         _MNIST,
                         "train-labels-idx1-ubyte.gz",
-                        "md5:d53e105ee54ea40749a09fcbcd1e9432",
+                        "sha256:3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
                         28881,
                         Content(
                             "train-labels-idx1-ubyte",
@@ -80,7 +86,7 @@ DATASETS: dict[str, Dataset] = {
                     _file(
                         _MNIST,
                         "t10k-images-idx3-ubyte.gz",
-                        "md5:9fb629c4189551a2d022fa330f9573f3",
+                        "sha256:8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
                         1648877,
                         Content(
                             "t10k-images-idx3-ubyte",
@@ -90,7 +96,7 @@ DATASETS: dict[str, Dataset] = {
                     _file(
                         _MNIST,
                         "t10k-labels-idx1-ubyte.gz",
-                        "md5:ec29112dd5afa0611ce80d1b7f02629c",
+                        "sha256:f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
                         4542,
                         Content(
                             "t10k-labels-idx1-ubyte",
@@ -147,14 +153,14 @@ DATASETS: dict[str, Dataset] = {
                     _file(
                         _LIBSVM,
                         "usps.bz2",
-                        "md5:ec16c51db3855ca6c91edd34d0e9b197",
+                        "sha256:3771e9dd6ba685185f89867b6e249233dd74652389f263963b3b741e994b034f",
                         0,
                         Content("usps"),
                     ),
                     _file(
                         _LIBSVM,
                         "usps.t.bz2",
-                        "md5:8ea070ee2aca1ac39742fdd1ef5ed118",
+                        "sha256:a9c0164e797d60142a50604917f0baa604f326e9a689698763793fa5d12ffc4e",
                         1831726,
                         Content(
                             "usps.t",
@@ -189,14 +195,14 @@ DATASETS: dict[str, Dataset] = {
                     _file(
                         _SVHN,
                         "train_32x32.mat",
-                        "md5:e26dedcc434d2e4c54c9b2d4a06d8373",
+                        "sha256:435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8",
                         182040794,
                         Content("train_32x32.mat"),
                     ),
                     _file(
                         _SVHN,
                         "test_32x32.mat",
-                        "md5:eb5a983be6a315427106f1b164d9cef3",
+                        "sha256:cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b",
                         64275384,
                         Content("test_32x32.mat"),
                     ),
@@ -220,7 +226,7 @@ DATASETS: dict[str, Dataset] = {
                     _file(
                         _CIFAR,
                         "cifar-10-binary.tar.gz",
-                        "md5:c32a1d4ab5d03f1284b67883e8d87530",
+                        "sha256:c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
                         170052171,
                         Content(
                             "cifar-10-batches-bin/data_batch_1.bin",
@@ -270,7 +276,7 @@ DATASETS: dict[str, Dataset] = {
                     _file(
                         _STL,
                         "stl10_binary.tar.gz",
-                        "md5:91f7769df0f17e558f3565bffb0c7dfb",
+                        "sha256:f31fd99273a1acb8609c8db427cebb1de3f71de77758cdc0e22956e1289b9866",
                         2640397119,
                         Content("stl10_binary/train_X.bin", "md5:918c2871b30a85fa023e0c44e0bee87f"),
                         Content("stl10_binary/train_y.bin", "md5:5a34089d4802c674881badbb80307741"),

@@ -23,7 +23,7 @@ def test_canonical_files_of_the_web(name, k, tiny, server, cache):
     assert_holds(name, made, f"canonical files ({made.form.title})")
     assert names_in(cache) == [f"{name}.npz"]  # and no downloads
     yours = cache / "mibounds-downloads" / name / "yours.txt"
-    write(yours.parent, {yours.name: b"yours"})
+    write(yours.parent, {yours.name: b"yours", "tmp1a2b3c_4": b"of a process that was killed"})
     loaders.provide(name, again=True)
     assert set(names_in(cache)) == {f"mibounds-downloads/{name}/yours.txt", f"{name}.npz"}
     yours.unlink()

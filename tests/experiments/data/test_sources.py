@@ -26,6 +26,18 @@ def test_every_file_can_be_checked():
                     assert len(value) == {"md5": 32, "sha256": 64, "": 0}[algorithm], file.name
 
 
+def test_every_download_has_a_sha256_and_comes_by_https_first():
+    forms = [form for dataset in DATASETS.values() for form in dataset.forms]
+    files = [sources.BSDS500, *(file for form in forms for file in form.files)]
+    assert len(files) > 10
+    for file in files:
+        hashes = [file.hash] if file.hash else [content.hash for content in file.contents]
+        assert all(hash.startswith("sha256:") for hash in hashes), file.name
+        secure = [url.startswith("https://") for url in file.urls]
+        assert secure == sorted(secure, reverse=True), file.name
+        assert secure[0], file.name
+
+
 @pytest.mark.skipif(not REAL, reason="MIBOUNDS_DATA names no folder of real data")
 @pytest.mark.parametrize("name", DATASETS)
 def test_real_data(name):
