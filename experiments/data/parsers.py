@@ -87,6 +87,8 @@ def parse_mat(data: bytes) -> tuple[UInt8[np.ndarray, "n h w 3"], Int64[np.ndarr
             "MAT files need scipy; install it with: pip install -e '.[experiments]'"
         ) from None
     try:
+        if 0 in data[:4]:  # which older versions of scipy read
+            raise EOFError("its head is that of version 4")
         found = loadmat(io.BytesIO(data), variable_names=("X", "y"))
     except MemoryError:
         raise
