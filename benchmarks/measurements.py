@@ -1,5 +1,6 @@
 """How the benchmarks measure: times in turns, the peak memory of a process, results on disk."""
 
+import hashlib
 import json
 import multiprocessing
 import statistics
@@ -122,12 +123,28 @@ def write(path: Path, result: dict[str, Any] | str) -> None:
         part.write_text(text)
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Finished rows, a line each; the line that an interrupted run left unfinished is dropped."""
+def read_rows(path: Path, fields: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Finished rows, a line each; a last line that an interrupted run left unfinished is dropped.
+
+    Args:
+        path: of the file; no rows if there is none.
+        fields: that each row has. A file with other lines is somebody else's, and is refused
+            before it is written again without them.
+    """
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
     rows = []
-    for line in path.read_text().splitlines() if path.exists() else []:
+    for number, line in enumerate(lines, 1):
         with suppress(json.JSONDecodeError):
-            rows.append(json.loads(line))
+            row = json.loads(line)
+            if isinstance(row, dict) and row.keys() >= set(fields):
+                rows.append(row)
+                continue
+        unfinished = number == len(lines) and line.startswith("{") and not line.endswith("\n")
+        if not unfinished:
+            raise ValueError(
+                f"Expected a row with {', '.join(fields) or 'its fields'} in line {number} of "
+                f"{path} but got {line[:40]!r}; remove the line, or name another file."
+            )
     return rows
 
 
@@ -156,7 +173,7 @@ def complete_rows(
     def cell_of(row: dict[str, Any]) -> tuple[Any, ...]:
         return tuple(row[name] for name in fields)
 
-    rows = read_rows(path)
+    rows = read_rows(path, fields)
     write_rows(path, rows)
     done = set(map(cell_of, rows))
     todo = [cell for cell in cells if cell not in done]
@@ -174,19 +191,20 @@ def complete_rows(
 
 
 class KeptRows:
-    """Rows that survive an interruption: kept in ``NAME.part.json`` until all are there.
+    """Rows that survive an interruption: kept in ``NAME.SETTINGS.part.json`` until all are there.
 
     Args:
         path: where the finished result will be.
-        settings: what the rows depend on; rows of other settings are not taken up.
+        settings: what the rows depend on; rows of other settings have a file of their own.
     """
 
     def __init__(self, path: Path, settings: dict[str, Any]):
-        self.path, self.part = path, path.with_suffix(".part.json")
+        digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
+        self.path, self.part = path, path.with_suffix(f".{digest}.part.json")
         self.settings = settings
         self.sections: dict[str, list[dict[str, Any]]] = {}
         self.begin = time.perf_counter()
-        with suppress(OSError, ValueError, KeyError):
+        with suppress(OSError, ValueError, KeyError, TypeError):
             kept = json.loads(self.part.read_text())
             if kept["settings"] == settings:
                 self.begin -= kept["seconds"]

@@ -74,7 +74,30 @@ def test_steps_leave_a_figure_and_nothing_half_done(folder):
     assert str(folder) not in text
 
 
-def test_steps_go_on_after_an_interruption(run, folder, result, tmp_path):
+@pytest.mark.parametrize("line", ["a,b\n", "[1, 2]\n", '{"seed": 1}\n', '{"task": "o', "thesis"])
+def test_a_file_of_somebody_else_is_not_written_over(line, load, tmp_path):
+    measurements, path = load("measurements"), tmp_path / "rows.jsonl"
+    whole = '{"task": "one", "seed": 0}\n'
+    path.write_text(line + whole)
+    with pytest.raises(ValueError, match=r"Expected a row with task, seed in line 1 of .* but got"):
+        measurements.complete_rows(path, ("task", "seed"), [], dict, 1)
+    assert path.read_text() == line + whole
+    path.write_text(whole + '{"task": "o')  # which an interrupted run leaves
+    assert measurements.read_rows(path, ("task", "seed")) == [{"task": "one", "seed": 0}]
+
+
+def test_kept_rows_of_other_settings_stay(load, tmp_path):
+    kept = load("measurements").KeptRows
+    first = kept(tmp_path / "steps.json", {"n": 1})
+    first.add("steps", {"ms": 1.0})
+    second = kept(tmp_path / "steps.json", {"n": 2})
+    assert second.rows("steps") == []
+    second.add("steps", {"ms": 2.0})
+    second.finish({})
+    assert kept(tmp_path / "steps.json", {"n": 1}).rows("steps") == [{"ms": 1.0}]
+
+
+def test_steps_go_on_after_an_interruption(run, load, folder, result, tmp_path):
     keys = ("command", "python", "torch", "mibounds", "device_type", "device", "dim", "hidden")
     settings = {key: result[key] for key in keys}
     sections = {
@@ -83,7 +106,7 @@ def test_steps_go_on_after_an_interruption(run, folder, result, tmp_path):
         "memory": result["memory"],
     }
     sections["steps"][0]["ms"] = 12345.0
-    part = tmp_path / "steps_cpu.part.json"
+    part = load("measurements").KeptRows(tmp_path / "steps_cpu.json", settings).part
     part.write_text(json.dumps({"settings": settings, "seconds": 1000, "sections": sections}))
     run("benchmarks/steps.py", "--quick", "--out", tmp_path)
     again = json.loads((tmp_path / "steps_cpu.json").read_text())
