@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mibounds.cli._quotes import find_cells
 from mibounds.cli.tables import Column, Table, check_apart, read_names, read_table, select
 
 pa = pytest.importorskip("pyarrow", reason="CSV and Parquet files are read by pyarrow")
@@ -71,6 +72,8 @@ SAME = {
     "groups.parquet": parquet(FOUR, row_group_size=1),
     "data.arrow": arrow(FOUR),
     "batches.feather": arrow(FOUR, 1),
+    "views.parquet": parquet({**FOUR, "label": pa.array(FOUR["label"], pa.string_view())}),
+    "views.arrow": arrow({**FOUR, "label": pa.array([b"yes", b"no", b"yes"], pa.binary_view())}),
     "data.npz": npz(**{name: np.array(values) for name, values in FOUR.items()}),
     "bytes.npz": npz(
         a=np.array([1, 2, 3], ">i2"), b=[2.5, 3.5, 4.5], label=[b"yes", b"no", b"yes"]
@@ -94,6 +97,7 @@ def test_the_same_table_from_every_format(tmp_path, name):
     assert table.kinds(["a", "b"]) is None
     assert table.kinds(["a", "b"], discrete=["a"], continuous=["b"]) == ["discrete", "continuous"]
     assert list(read_table(path, ["label", "a"]).columns) == ["label", "a"]
+    assert read_table(path, most=2).rows == 2
 
 
 def test_arrays_of_an_npz_file_are_columns(tmp_path):
@@ -186,6 +190,74 @@ def test_text_of_numbers_is_text_where_the_file_declares_it(tmp_path):
 def test_labels_that_look_like_a_mistake_can_be_declared(tmp_path):
     path = write(tmp_path / "data.csv", "a\n1\n2\n3\nother\n")
     assert read_table(path, discrete=["a"]).columns["a"].labels == ("1", "2", "3", "other")
+
+
+# --- quotes --------------------------------------------------------------------------------------
+
+
+def walk(text, delimiters):
+    """Where quoted cells begin and end, one character after the other."""
+    starts, ends, line_ends, inside, k = [], [], [], False, 0
+    edges = set(delimiters + "\r\n")
+    while k < len(text):
+        if text[k] == '"':
+            if not inside and (k == 0 or text[k - 1] in edges):
+                inside = True
+                starts.append(k)
+            elif inside and text[k + 1 : k + 2] == '"':
+                k += 1
+            elif inside and (k + 1 == len(text) or text[k + 1] in edges):
+                inside = False
+                ends.append(k)
+            elif inside:
+                return starts, ends, k, None
+        elif text[k] in "\r\n" and not inside:
+            line_ends.append(k)
+        k += 1
+    return starts, ends + [k] * (len(starts) - len(ends)), -1, line_ends
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.text('"",a\n\r', max_size=24))
+def test_quoted_cells_are_found(text):
+    cells = find_cells(text.encode(), b",")
+    starts, ends, bad, line_ends = walk(text, ",")
+    assert (cells.starts.tolist(), cells.bad) == (starts, bad)
+    if bad < 0:
+        assert cells.ends.tolist() == ends
+        assert cells.line_ends.tolist() == line_ends
+
+
+QUOTED = (
+    'number,size"\n1,5" pipe\n2,"6"" pipe, ""long"""\n3,""\n4,"two\nlines, with a comma"\n5,a""\n'
+)
+
+
+@pytest.mark.parametrize("block", [40, 41, 64, 1 << 24])
+def test_quotes_inside_of_cells_are_text(tmp_path, monkeypatch, block):
+    monkeypatch.setattr("mibounds.cli._arrow_formats.BLOCK", block)
+    path = write(tmp_path / "data.csv", QUOTED + "".join(f"{k},x\n" for k in range(6, 40)))
+    assert read_names(path) == ["number", 'size"']
+    table = read_table(path)
+    labels = table['size"'].labels
+    shown = [labels[k] if k >= 0 else None for k in table['size"'].values]
+    assert shown[:5] == ['5" pipe', '6" pipe, "long"', "", "two\nlines, with a comma", 'a""']
+    assert table.rows == 39
+
+
+@pytest.mark.parametrize("text", ["one,\ntwo,\nthree", "a,b\nc,d\ne", "a\nb\nc\nd"])
+def test_cells_of_several_lines_are_cells(tmp_path, text):
+    path = write(tmp_path / "data.csv", f'a,b\n1,"{text}"\n2,x\n')
+    assert read_table(path)["b"].labels == (text, "x")
+
+
+def test_stray_quotes_are_found_far_into_a_file(tmp_path, monkeypatch):
+    monkeypatch.setattr("mibounds.cli._arrow_formats.BLOCK", 1 << 10)
+    rows = ["a;b"] + ["1;u"] * 5000
+    rows[3000], rows[3020] = '1;"u', '1;u"'
+    path = write(tmp_path / "data.csv", "\n".join(rows))
+    with pytest.raises(ValueError, match=r"quotes in lines 3001 and 3021 take the rows between"):
+        read_table(path)
 
 
 # --- some of the rows ----------------------------------------------------------------------------
@@ -486,8 +558,24 @@ BROKEN = {
     "utf-16.csv": ("a,b\n1,2\n3,4\n".encode("utf-16"), "is in UTF-16"),
     "nul.csv": (b"a,b\n1,\x002\n3,4\n", "zero bytes, so it is not text"),
     "garbage.csv": (bytes(range(256)) * 40, "zero bytes, so it is not text"),
-    "open.csv": (b'a,b\n1,2\n3,"4\n5,6\n7,8\n', "odd number of quotes"),
-    "open-header.csv": (b'a,"b\n1,2\n3,4\n', "odd number of quotes"),
+    "open.csv": (b'a,b\n1,2\n3,"4\n5,6\n7,8\n', "the quote in line 3 is never closed; close it"),
+    "open-header.csv": (b'a,"b\n1,2\n3,4\n', "the quote in line 1 is never closed; close it"),
+    "stray.csv": (
+        b"a,b\n" + b"1,u\n" * 50 + b'2,"v\n' + b"1,u\n" * 98 + b'2,w"\n' + b"1,u\n" * 50,
+        "the quotes in lines 52 and 151 take the rows between them for one cell; remove them",
+    ),
+    "strays.csv": (
+        b"a,b\n" + b"1,u\n" * 50 + b'2,"v\n' + b"1,u\n" * 98 + b'2,"w\n' + b"1,u\n" * 50,
+        "the quote in line 52 is closed in line 151 before more text; double quotes inside",
+    ),
+    "after.csv": (b'a,b\n1,"u"v\n2,w\n', "the quote in line 2 is closed in line 2 before more"),
+    "line.csv": (b"a,b", "line.csv holds no rows; add some"),
+    "line-and-none.csv": (b"a,b\n1,2", "holds one row"),
+    "blank-line.csv": (b"\n\na,b", "holds no rows"),
+    "interval.arrow": (
+        arrow({"a": pa.array([(1, 2, 3)] * 3, pa.month_day_nano_interval())}),
+        "column 'a' holds month_day_nano_interval; save numbers or text",
+    ),
     "wide-field.csv": (b"a" * 200_000 + b",b\n1,2\n3,4\n", "damaged or not a CSV file"),
     "all-parquet.csv": (GOOD["parquet"], "looks like a Parquet file; rename it to all-parquet.pa"),
     "all-npz.csv": (GOOD["npz"], "looks like an NPZ or another zip file; rename it"),
@@ -707,9 +795,7 @@ def test_columns_of_all_arrays_are_counted(tmp_path, monkeypatch):
     path = write(tmp_path / "data.npz", npz(a=np.zeros((2, 6)), b=np.zeros((2, 4))))
     assert len(read_names(path)) == 10
     path = write(tmp_path / "data.npz", npz(a=np.zeros((2, 6)), b=np.zeros((2, 5))))
-    with pytest.raises(
-        ValueError, match=r"data\.npz holds over 10 columns, .*; save samples as"
-    ):
+    with pytest.raises(ValueError, match=r"data\.npz holds over 10 columns, .*; save samples as"):
         read_names(path)
 
 

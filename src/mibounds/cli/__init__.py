@@ -11,6 +11,7 @@ lag_curves       mibounds lags
 listings         mibounds tasks, mibounds methods
 tables           columns of files, by name
 _detection       which format a file has
+_quotes          cells in quotes, and stray quotes
 formats          the base class of formats; _arrow_formats and _numpy_formats derive from it
 terminal         what is printed
 outputs          files that are written

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from mibounds.cli._quotes import find_cells
 from mibounds.cli.formats import (
     NUMBER,
     Column,
@@ -24,6 +25,7 @@ from mibounds.cli.formats import (
 BLOCK = 1 << 24  # bytes that pyarrow parses at a time; no row may be longer
 SMALL = 1 << 28  # bytes of a text file that is read as a whole
 BATCH = 1 << 16  # rows of a batch
+VIEWS = {"string_view": "large_string", "binary_view": "large_binary"}  # text, in its usual form
 
 
 class CSV(File):
@@ -46,14 +48,14 @@ class CSV(File):
                 f"save it as {self.title} in UTF-8"
             )
         with self.path.open("rb") as stream:
-            blank, line = _first_record(stream)
+            blank, line = _first_record(stream, self.delimiters.encode())
         if not line.strip():
             raise FormatError(
                 f"{self.source} is empty, or begins with an empty line; "
                 "put a line with the names of the columns first"
             )
         if b"\n" in line:  # inside quotes, which may never close
-            self._check_quotes()
+            self._check_quotes(self.delimiters)
         if len(line) > BLOCK - 8:
             raise FormatError(
                 f"{self.source} begins with a line of over {BLOCK >> 20} MiB; save it as Parquet"
@@ -85,7 +87,7 @@ class CSV(File):
         header, delimiter, skip = self._layout()
         places = {name: str(i) for i, name in enumerate(header)}
         wanted = [places[name] for name in names]
-        self._check_quotes()
+        self._check_quotes(delimiter, len(header))
 
         def parse(read: Any, stream: Any, threads: bool, fresh: bool = True, **types: Any) -> Any:
             columns = [str(i) for i in range(len(header))] if fresh else wanted
@@ -148,16 +150,50 @@ class CSV(File):
             raise
         return {name: _from_arrow(self, name, data.column(places[name])) for name in names}
 
-    def _check_quotes(self) -> None:
-        """Check that every quote is closed: an open one would swallow the rows after it."""
-        count = 0
+    def _check_quotes(self, delimiters: str, columns: int = 0) -> None:
+        """Check that quotes are closed where they should be: a stray one swallows rows after it.
+
+        Args:
+            delimiters: any of which ends a cell.
+            columns: of a row; 0 if that is not known yet.
+        """
+        text, line = b"", 1
         with self.path.open("rb") as stream:
-            while chunk := stream.read(1 << 20):
-                count += chunk.count(b'"')
-        if count % 2:
-            raise FormatError(
-                f"{self.source} has an odd number of quotes; close the one that is open"
-            )
+            while part := stream.read(BLOCK):
+                text += part
+                more = len(part) == BLOCK
+                cells = find_cells(text, delimiters.encode())
+
+                def line_of(place: int, text: bytes = text, line: int = line) -> int:
+                    return line + _count_lines(text[:place])
+
+                swallowing = cells.swallowing(text, delimiters.encode(), columns)
+                if cells.bad >= 0:
+                    raise FormatError(
+                        f"{self.source}: the quote in line {line_of(int(cells.starts[-1]))} is "
+                        f"closed in line {line_of(cells.bad)} before more text; "
+                        "double quotes inside of a cell, and remove stray ones"
+                    )
+                if swallowing is not None:
+                    first, last = (int(each[swallowing]) for each in (cells.starts, cells.ends))
+                    raise FormatError(
+                        f"{self.source}: the quotes in lines {line_of(first)} and {line_of(last)} "
+                        "take the rows between them for one cell; "
+                        "remove them, or close the first in its own line"
+                    )
+                if not more and len(cells.ends) and cells.ends[-1] == len(text):
+                    raise FormatError(
+                        f"{self.source}: the quote in line {line_of(int(cells.starts[-1]))} is "
+                        "never closed; close it, or remove it"
+                    )
+                if more and not len(cells.line_ends):
+                    raise FormatError(
+                        f"{self.source} has a row of over {BLOCK >> 20} MiB; save it as Parquet"
+                    )
+                end = int(cells.line_ends[-1]) + 1 if more else len(text)
+                line, text = line_of(end), text[end:]
+        if columns and line == 1:  # pyarrow takes no text without an end of line
+            raise FormatError(f"{self.source} holds no rows; add some, at least two are needed")
 
 
 class TSV(CSV):
@@ -220,15 +256,23 @@ class Arrow(File):
 def _keep(batches: Iterable[Any], schema: Any, sample: Sample) -> Any:
     """A table of those rows that the sample keeps."""
     pa = _import_arrow()
-    kept = pa.Table.from_batches([], schema)
-    parts = [kept]
+    parts = [_without_views(pa.Table.from_batches([], schema))]
     for batch in batches:
         rows = sample.draw(len(batch))
-        parts.append(pa.Table.from_batches([batch if rows.all() else batch.filter(rows)]))
+        part = _without_views(pa.Table.from_batches([batch]))
+        parts.append(part if rows.all() else part.filter(rows))
         if sample.full:
             parts = [pa.concat_tables(parts).take(sample.last())]
     table = pa.concat_tables(parts)
     return table if sample.most is None else table.take(sample.last())
+
+
+def _without_views(table: Any) -> Any:
+    """The same with text in its usual form, since pyarrow takes no rows of views."""
+    for k, field in enumerate(table.schema):
+        if str(field.type) in VIEWS:
+            table = table.set_column(k, field.name, table[k].cast(VIEWS[str(field.type)]))
+    return table
 
 
 def _refuse_nested(file: File, schema: Any, names: Sequence[str]) -> None:
@@ -242,22 +286,23 @@ def _refuse_nested(file: File, schema: Any, names: Sequence[str]) -> None:
             )
 
 
-def _first_record(stream: io.BufferedIOBase) -> tuple[int, bytes]:
+def _first_record(stream: io.BufferedIOBase, delimiters: bytes) -> tuple[int, bytes]:
     """The number of blank lines at the start, and the record after them, of at most `BLOCK` bytes.
 
-    A record continues on the next line while a quote is open.
+    A record goes on in the next line while a quote is open.
     """
     head = stream.read(BLOCK)
     body = head.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n")
-    before = head[: len(head) - len(body)]
-    blank = before.count(b"\n") or before.count(b"\r")
-    end, open_quote = 0, False
-    for line in body.splitlines(keepends=True):
-        end += len(line)
-        open_quote ^= line.count(b'"') % 2 == 1
-        if not open_quote:
-            break
-    return blank, body[:end].rstrip(b"\r\n")
+    blank = _count_lines(head[: len(head) - len(body)])
+    for size in (1 << 16, len(body)):
+        line_ends = find_cells(body[:size], delimiters).line_ends
+        if len(line_ends):
+            return blank, body[: line_ends[0]]
+    return blank, body.rstrip(b"\r\n")
+
+
+def _count_lines(text: bytes) -> int:
+    return text.count(b"\n") or text.count(b"\r")
 
 
 def _import_arrow() -> Any:
@@ -280,6 +325,9 @@ def _from_arrow(file: File, name: str, data: Any) -> Column:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
         data = data.cast(kind)
+    if str(kind) in VIEWS:
+        data = data.cast(VIEWS[str(kind)])
+        kind = data.type
     if pa.types.is_null(kind):
         return Column(np.full(len(data), np.nan))
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
@@ -297,7 +345,7 @@ def _from_arrow(file: File, name: str, data: Any) -> Column:
         return Column(values, labels, discrete=True)
     if pa.types.is_boolean(kind):
         return Column(data.cast(pa.int8()).to_numpy(), discrete=True)
-    if pa.types.is_temporal(kind):
+    if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
         if kind.bit_width == 32:
             data = data.cast(pa.int32())
         return Column(data.cast(pa.int64()).to_numpy())
