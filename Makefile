@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: setup demo test coverage lint format pages docs docs-serve bench build clean
+.PHONY: setup demo test oldest coverage lint format pages docs docs-serve bench build clean
 
 setup: $(STAMP)
 
@@ -22,6 +22,17 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest --numprocesses=auto --dist=worksteal
+
+# The oldest versions that pyproject.toml declares, in an environment of their own. Deprecations are
+# no errors there: they are what old packages use of newer ones.
+OLDEST := .venv-oldest
+oldest:
+	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --editable '.[dask,experiments,sklearn]' \
+	  beartype hypothesis jaxtyping pytest pytest-xdist -c constraints-oldest.txt
+	$(OLDEST)/bin/python -m pytest --numprocesses=auto --dist=worksteal -W ignore::DeprecationWarning \
+	  $(filter-out tests/repository tests/experiments tests/support tests/conftest.py,$(wildcard tests/*)) \
+	  tests/experiments/runner tests/experiments/data
 
 coverage: $(STAMP)
 	$(BIN)/python -m pytest --numprocesses=auto --dist=worksteal --cov --cov-fail-under=90
@@ -53,4 +64,4 @@ build: $(STAMP)
 	$(BIN)/python -m build --no-isolation
 
 clean:
-	rm -rf $(VENV) dist site out .coverage .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(OLDEST) dist site .coverage .pytest_cache .ruff_cache
