@@ -94,7 +94,7 @@ def test_every_method_has_its_value_its_error_and_the_colour_of_its_side():
     bars = {bar.get_label(): bar for bar in ax.containers}
     colours = set()
     for side, i, value, error in (
-        ("neither", 0, 0.6931, 0.011),
+        ("estimate", 0, 0.6931, 0.011),
         ("lower bound", 1, 0.65, 0.012),
         ("upper bound", 2, 0.73, 0.0),
     ):
@@ -114,6 +114,13 @@ def test_the_interval_is_a_band_around_the_value():
     assert "90 % interval" in labels(ax)
     value = next(line for line in ax.lines if line.get_label() == "value, by copula")
     assert list(value.get_xdata()) == [0.6931, 0.6931]
+
+
+def test_a_loose_bound_does_not_stretch_the_axis():
+    rows = (*example().rows, MethodResult("vub", "upper", "", 4.5, 0.1, 1.0))
+    ax = drawn(plot_estimate(example(rows=rows, upper=4.5)))
+    assert texts(ax) == ["4.5 →"]
+    assert ax.get_xlim()[1] < 2
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,8 @@ def test_it_shows_everything(report):
     page = report(example(), *samples(), title="Age and pressure")
     for part in (
         "Age and pressure",
-        "10,000 samples",
+        "10,000 rows, x of ",
+        "infonce at least 0.65",
         "Believe it with care: read the warning below.",
         "0.693 nats",
         "95 % interval 0.671 … 0.715 nats",
@@ -124,6 +125,20 @@ def test_it_shows_everything(report):
     ):
         assert part in page.text, part
     assert page.tags["svg"] == page.tags["figure"] == 1 + 2 + 1 + 1
+
+
+def test_warnings_of_one_kind_share_a_card(report):
+    same = [Advice("outliers", f"Column {i} has outliers.", "Look at them.") for i in range(3)]
+    page = report(example(warnings=(*same, Advice("ties", "Equal values.", "Look at them."))))
+    assert page.text.count("outliers Column 0 has outliers.") == 1
+    assert page.text.count("What to do: Look at them.") == 2
+    assert all(f"Column {i} has outliers." in page.text for i in range(3))
+
+
+def test_a_label_has_its_share(report):
+    page = report(example(nats=0.5, config={"entropy": 1.0, "y_kinds": ["discrete"]}))
+    assert "Of the whole 50.0% of 1.000 nats, a label's entropy" in page.text
+    assert "y of 1 column of labels" in page.text
 
 
 @pytest.mark.parametrize(

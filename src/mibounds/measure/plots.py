@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mibounds.measure.results import Measurement, MethodResult
+from mibounds.measure.wording import method_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -73,14 +74,14 @@ def plot_estimate(estimate: Measurement, ax: Axes | None = None) -> Axes:
                 markersize=6,
                 elinewidth=1.4,
                 capsize=3,
-                label=side if side == "neither" else f"{side} bound",
+                label="estimate" if side == "neither" else f"{side} bound",
             )
         for i, row in mine:
             if not low <= row.nats <= high:
                 _mark_outside(ax, i, row, colour, above=not row.nats < low)
     ax.set_xlim(low, high)
     ax.set_ylim(max(1, len(estimate.rows)) - 0.5, -0.5)  # the first row on top
-    names = [drawable(row.method) for row in estimate.rows]
+    names = [drawable(method_name(row.method)) for row in estimate.rows]
     ax.set_yticks(range(len(names)), names, parse_math=False)
     ax.set_xlabel("mutual information (nats)")
     ax.grid(axis="x", alpha=0.25)
@@ -252,10 +253,8 @@ def _error(row: MethodResult) -> float:
 
 
 def _view(estimate: Measurement) -> tuple[float, float]:
-    """The part of the axis to show: the interval, the bracket, and as much again around them."""
-    core = [estimate.nats, *estimate.interval]
-    core += [side for side in (estimate.lower, estimate.upper) if side is not None]
-    core = [value for value in core if math.isfinite(value)]
+    """The part of the axis to show: the value and its interval, and what lies near them."""
+    core = [value for value in (estimate.nats, *estimate.interval) if math.isfinite(value)]
     values = [row.nats for row in estimate.rows if math.isfinite(row.nats)]
     if not core:
         core = values or [0.0]

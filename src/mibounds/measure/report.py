@@ -22,9 +22,21 @@ from xml.etree import ElementTree
 
 from mibounds.files import replacing
 from mibounds.measure.plots import BLUE, plot_estimate, plot_history, plot_null
-from mibounds.measure.results import Measurement
+from mibounds.measure.results import Advice, Measurement
 from mibounds.measure.sample_plots import plot_samples
-from mibounds.measure.wording import bracket, decimals, fits, number, p_value, printable, verdict
+from mibounds.measure.wording import (
+    bracket,
+    decimals,
+    fits,
+    kinds,
+    method_name,
+    number,
+    p_value,
+    printable,
+    says,
+    share,
+    verdict,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -121,10 +133,6 @@ def _text(text: object) -> str:
     return escape(printable(str(text)))
 
 
-def _columns(count: int) -> str:
-    return f"{count} column{'s' * (count != 1)}"
-
-
 def _headline(estimate: Measurement, title: str) -> str:
     e, places = estimate, decimals(estimate)
     level = f"{100 * e.level:.4g} %"
@@ -133,7 +141,8 @@ def _headline(estimate: Measurement, title: str) -> str:
         return f"{level} interval {number(ends[0], places)} … {number(ends[1], places)} {unit}"
 
     sides, p = bracket(e), p_value(e)
-    more = f"<p><b>Bracket</b> {_text(sides.replace('...', '…'))} nats</p>" if sides else ""
+    more = f"<p><b>Of the whole</b> {_text(share(e))}</p>" if share(e) else ""
+    more += f"<p><b>Bracket</b> {_text(sides.replace('...', '…'))} nats</p>" if sides else ""
     more += f"<p><b>p-value</b> {_text(p)}</p>" if p else ""
     alt = (
         f"Values of {len(e.rows)} methods on one axis, with the interval of the point value, "
@@ -142,8 +151,7 @@ def _headline(estimate: Measurement, title: str) -> str:
     figure = draw_figure(lambda: plot_estimate(e), "bracket", "Each method by its side", alt)
     return f"""<header>
 <h1>{_text(title)}</h1>
-<p class="quiet">{e.n:,} samples · x of {_columns(e.x_dim)} · y of {_columns(e.y_dim)}
-· {e.seconds:.1f} s</p>
+<p class="quiet">{_text(kinds(e))}, {e.seconds:.1f} s</p>
 </header>
 <section class="verdict {e.verdict}" aria-label="Verdict">
 <h2>{_text(verdict(e))}</h2>
@@ -155,7 +163,8 @@ def _headline(estimate: Measurement, title: str) -> str:
 <p class="bits"><strong>{number(e.bits, places)} bits</strong><br>
 {interval(e.interval_bits, "bits")}</p>
 {more}
-<p class="quiet">The value is by {_text(e.method)}, its interval by {_text(e.interval_method)}.</p>
+<p class="quiet">The value is by {_text(method_name(e.method))}, its interval by
+{_text(e.interval_method)}.</p>
 </div>
 {figure}
 </section>"""
@@ -164,12 +173,14 @@ def _headline(estimate: Measurement, title: str) -> str:
 def _diagnostics(estimate: Measurement) -> str:
     if not estimate.warnings:
         return ""
-    ordered = sorted(estimate.warnings, key=lambda w: not estimate.concerns(w))
+    cards: dict[tuple[str, str], list[Advice]] = {}
+    for warning in sorted(estimate.warnings, key=lambda w: not estimate.concerns(w)):
+        cards.setdefault((warning.code, warning.remedy), []).append(warning)
     items = "\n".join(
-        f'<li class="{"doubt" if estimate.concerns(w) else "care"}">'
-        f"<p><code>{_text(w.code)}</code> {_text(w.message)}</p>"
-        f"<p><b>What to do:</b> {_text(w.remedy)}</p></li>"
-        for w in ordered
+        f'<li class="{"doubt" if any(map(estimate.concerns, same)) else "care"}">'
+        f"<p><code>{_text(code)}</code> {'<br>'.join(_text(w.message) for w in same)}</p>"
+        f"<p><b>What to do:</b> {_text(remedy)}</p></li>"
+        for (code, remedy), same in cards.items()
     )
     return f'<section>\n<h2>Diagnostics</h2>\n<ul class="advice">\n{items}\n</ul>\n</section>'
 
@@ -181,8 +192,8 @@ def _methods(estimate: Measurement) -> str:
         error = "" if row.error is None else f"± {number(row.error)}"
         rows.append(
             ('<tr class="own">' if own else "<tr>")
-            + f'<th scope="row">{_text(row.method)}{" ★" if own else ""}</th>'
-            f'<td><span class="side {_text(row.side)}">{_text(row.side)}</span></td>'
+            + f'<th scope="row">{_text(method_name(row.method))}{" ★" if own else ""}</th>'
+            f'<td><span class="side {_text(row.side)}">{_text(says(row.side))}</span></td>'
             f'<td class="n">{number(row.nats)}</td><td class="n">{error}</td>'
             f'<td class="n">{number(row.bits)}</td><td class="n">{row.seconds:.1f}</td>'
             f"<td>{_text(row.condition)}</td></tr>"
@@ -193,16 +204,17 @@ def _methods(estimate: Measurement) -> str:
 <h2>The value of each method</h2>
 <div class="wide" tabindex="0" role="region" aria-label="Table of methods">
 <table>
-<thead><tr><th scope="col">Method</th><th scope="col">Bound</th><th scope="col" class="n">Nats</th>
-<th scope="col" class="n">Error</th><th scope="col" class="n">Bits</th>
-<th scope="col" class="n">Seconds</th><th scope="col">Holds if</th></tr></thead>
+<thead><tr><th scope="col">Method</th><th scope="col">It says</th>
+<th scope="col" class="n">Nats</th><th scope="col" class="n">Error</th>
+<th scope="col" class="n">Bits</th><th scope="col" class="n">Seconds</th>
+<th scope="col">Holds if</th></tr></thead>
 <tbody>
 {chr(10).join(rows)}
 </tbody>
 </table>
 </div>
-<p class="quiet">A lower bound is at most the mutual information, an upper bound at least, each up
-to its error and under its condition. ★ is the method behind the value.</p>
+<p class="quiet">"At least" is a lower bound of the mutual information and "at most" an upper
+bound, each up to its error and under its condition. ★ is the method behind the value.</p>
 </section>"""
 
 

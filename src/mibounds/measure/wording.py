@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from html import escape
 
+from mibounds.estimators import ESTIMATORS
 from mibounds.measure.results import FitRecord, Measurement, MethodResult
 
 WIDTH = 100  # characters per line of plain text
@@ -40,15 +41,15 @@ def as_html(found: Measurement) -> str:
         return f'<{tag} style="{style};vertical-align:top">{text}</{tag}>'
 
     head = "".join(
-        td(name, left if name in ("method", "side", "holds if") else right, "th")
-        for name in ("method", "side", "nats", "± error", "seconds", "holds if")
+        td(name, left if name in ("method", "", "holds if") else right, "th")
+        for name in ("method", "", "nats", "± error", "seconds", "holds if")
     )
     body = ""
     for row in found.rows:
         mark = f'<span style="color:{COLOURS.get(row.side, "gray")}">●</span> '
-        name = escape(row.method) + (" *" if row.method == found.method else "")
+        name = escape(method_name(row.method)) + (" *" if row.method == found.method else "")
         error = "" if row.error is None else number(row.error)
-        body += f'<tr style="{line}">' + td(name, left) + td(mark + escape(row.side), left)
+        body += f'<tr style="{line}">' + td(name, left) + td(mark + escape(says(row.side)), left)
         body += td(number(row.nats), right) + td(error, right)
         body += td(f"{row.seconds:.1f}", right) + td(escape(row.condition), left) + "</tr>"
     (_, first), *rest = _summary(found)
@@ -83,6 +84,28 @@ def number(value: float, decimals: int = 4) -> str:
         return f"{value:.4g}"
     text = f"{value:.{decimals}f}"
     return text if text.strip("-0.") else text.lstrip("-")  # no minus sign before a zero
+
+
+def method_name(method: str) -> str:
+    """A method in words: a bound that is computed from the model of another method names both.
+
+    Example:
+        >>> method_name("copula_model-infonce"), method_name("ksg")
+        ('copula_model, by InfoNCE', 'ksg')
+    """
+    model, _, bound = method.partition("-")
+    return f"{model}, by {ESTIMATORS[bound].__name__}" if bound in ESTIMATORS else method
+
+
+def says(side: str) -> str:
+    """What a value on a side says of the mutual information."""
+    return {"upper": "at most", "lower": "at least", "neither": "about"}.get(side, side)
+
+
+def kinds(found: Measurement) -> str:
+    """How many rows there are, and how many columns of which kinds."""
+    rows = f"{found.n:,} row{'s' * (found.n != 1)}"
+    return f"{rows}, x of {_columns(found, 'x')}, y of {_columns(found, 'y')}"
 
 
 def decimals(found: Measurement) -> int:
@@ -182,7 +205,7 @@ def _summary(found: Measurement) -> list[tuple[str, str]]:
 
     def line(value: float, ends: tuple[float, float], unit: str) -> str:
         low, high = (number(end, places) for end in ends)
-        side = {"upper": "at most ", "lower": "at least ", "neither": ""}[found.side]
+        side = "" if found.side == "neither" else f"{says(found.side)} "
         return f"{side}{number(value, places)} {unit}, {level} interval {low} ... {high}"
 
     lines = [
@@ -204,10 +227,7 @@ def _origin(found: Measurement) -> str:
         f"* behind the value above, whose interval is by {how}. "
         if starred
         else f"The value is by {printable(e.method)}, its interval by {how}. "
-    ) + (
-        f"{many(e.n, 'sample')}, x of {_columns(e, 'x')}, y of {_columns(e, 'y')}, "
-        f"seed {e.seed}, {e.seconds:.1f} s."
-    )
+    ) + f"{kinds(e)}, seed {e.seed}, {e.seconds:.1f} s."
 
 
 def _columns(found: Measurement, side: str) -> str:
@@ -234,13 +254,13 @@ def wrap(text: str, indent: int = 0) -> list[str]:
 
 def _table(rows: Sequence[MethodResult], chosen: str) -> list[str]:
     """Aligned columns; the last one continues below itself where it is too long."""
-    cells = [("method", "side", "nats", "error", "seconds")]
+    cells = [("method", "", "nats", "error", "seconds")]
     for row in rows:
-        name = textwrap.shorten(printable(row.method), 30, placeholder="…")
+        name = textwrap.shorten(printable(method_name(row.method)), 30, placeholder="…")
         cells.append(
             (
                 name + (" *" if row.method == chosen else ""),
-                row.side,
+                printable(says(row.side)),
                 number(row.nats),
                 "" if row.error is None else f"± {number(row.error)}",
                 f"{row.seconds:.1f}",
