@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 import mibounds as mb
 from mibounds import cli
 from mibounds.cli import COMMANDS, Command, main
+from mibounds.cli.estimation import EstimateCommand
 from mibounds.cli.terminal import progress_bar
 from mibounds.measure.estimation import Estimate
 
@@ -312,6 +313,85 @@ BROKEN = {
 }
 
 
+def test_links_that_lead_nowhere(data, capfd):
+    Path("loop.csv").symlink_to("loop.csv")
+    Path("gone.csv").symlink_to("missing.csv")
+    columns = ("--x", "a", "--y", "b")
+    assert "loop.csv cannot be read: " in refused(capfd, "estimate", "loop.csv", *columns)
+    assert "there is no file 'gone.csv'" in refused(capfd, "estimate", "gone.csv", *columns)
+    line = refused(capfd, "estimate", "data.csv", *columns, "--out", "loop.csv")
+    assert "for --out but 'loop.csv' cannot be reached: " in line
+    assert Path("loop.csv").is_symlink()
+    Path("link.csv").symlink_to("data.csv")
+    line = refused(capfd, "estimate", "data.csv", *columns, "--out", "link.csv")
+    assert "which is that of the data; name another file" in line
+    line = refused(capfd, "matrix", "data.csv", "--out", "data.csv")
+    assert "Expected a folder for --out but 'data.csv' is a file; name a folder" in line
+    Path("parts/matrix.json").mkdir(parents=True)
+    line = refused(capfd, "matrix", "data.csv", "--out", "parts")
+    assert "Expected a file for --out but 'parts/matrix.json' is a folder" in line
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (
+            "estimate data.csv --x a --y b --method club,clubb",
+            "Expected --method among default, ",
+        ),
+        ("estimate data.csv --x a --y b --method=", "but got ''; see mibounds methods"),
+        (
+            "estimate data.csv --x a --y b --level 1.5",
+            "Expected --level between 0 and 1 but",
+        ),
+        (
+            "estimate data.csv --x a --y b --level nan",
+            "Expected --level between 0 and 1 but",
+        ),
+        (
+            "estimate data.csv --x a --y b --seed -1",
+            "Expected --seed of at least 0 but",
+        ),
+        (
+            "estimate data.csv --x a --y b --block 0",
+            "Expected --block of at least 1 but",
+        ),
+        (
+            "estimate data.csv --x a --y b --permutations -1",
+            "Expected --permutations of at",
+        ),
+        ("rank data.csv --target a --seed -1", "Expected --seed of at least 0 but got -1"),
+        ("rank data.csv --target a --most 0", "Expected --most of at least 1 but got 0"),
+        ("matrix data.csv --level 0", "Expected --level between 0 and 1 but got 0.0"),
+        ("lags data.csv --x a --y b --max-lag 0", "Expected --max-lag of at least 1 but got 0"),
+    ],
+)
+def test_flags_are_checked_before_the_file_is_read(data, capfd, monkeypatch, command, message):
+    def refuse(*_, **__):
+        raise AssertionError("the file was read")
+
+    for module in ("estimation", "rankings", "lag_curves"):
+        monkeypatch.setattr(f"mibounds.cli.{module}.read_table", refuse)
+    assert message in refused(capfd, *command.split())
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("command", ["estimate many.csv --x a --y b", "matrix many.csv"])
+def test_no_gpu(data, capfd, command):
+    Path("many.csv").write_text("a,b\n" + "".join(f"{k},{k % 9}.5\n" for k in range(40)))
+    line = refused(capfd, *command.split(), "--device", "cuda")
+    assert "'cuda'" in line
+    assert "leave device out" in line
+
+
+def test_many_columns_can_be_declared():
+    names = [f"c{k}" for k in range(30_000)]
+    start = time.perf_counter()
+    command = EstimateCommand("data.csv", discrete="*")
+    assert command._declared(names, names[::2], "discrete") == names[::2]
+    assert time.perf_counter() - start < 5  # half a minute with a set for each of them
+
+
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken_files_get_one_line(calls, data, capfd, name):
     Path(name).write_bytes(BROKEN[name])
@@ -423,6 +503,33 @@ def test_ctrl_c(data):
     assert sorted(path.name for path in data.iterdir()) == ["data.csv", "started"]
 
 
+INTERRUPTED = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+class Slow:  # a module that is interrupted while it is imported, and takes that for its own failure
+    def find_spec(self, name, path=None, target=None):
+        if name == "mibounds.cli.estimation":
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+                sum(range(10_000_000))
+            except BaseException:
+                raise ImportError("half of it") from None
+
+sys.meta_path.insert(0, Slow())
+from mibounds.__main__ import main
+sys.exit(main())
+"""
+
+
+def test_ctrl_c_while_modules_are_imported():
+    result = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, "tasks"], capture_output=True, text=True, check=False
+    )
+    found = result.returncode, result.stdout, result.stderr
+    assert found == (130, "", "mibounds: interrupted\n")
+
+
 @pytest.mark.parametrize(("flags", "expected"), [("", 1), (" --threads 2", 2)])
 def test_threads_are_set_by_the_flag_and_restored(flags, expected, data, monkeypatch):
     seen = []
@@ -457,7 +564,7 @@ def test_a_file_without_a_line_of_names(data, capfd):
 
 def test_zero_threads_are_refused(data, capfd):
     assert run("estimate data.csv --x a --y b --threads 0") == 2
-    assert "--threads of at least 1 but got 0; leave it out for 1" in capfd.readouterr().err
+    assert "--threads of at least 1 but got 0; leave it out for its" in capfd.readouterr().err
 
 
 # --- the other commands --------------------------------------------------------------------------

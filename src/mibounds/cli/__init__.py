@@ -3,7 +3,7 @@
 A command is a frozen dataclass with a method ``run``; its fields are its flags and its docstring is
 their help. A new command is one class and one line in `COMMANDS`.
 
-commands         the base class of commands, and their error
+commands         the base class of commands, their error, and checks of their flags
 program          arguments in, exit code out
 estimation       mibounds estimate
 rankings         mibounds rank, mibounds matrix

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 from mibounds.cli._arrow_formats import CSV, TSV, Arrow, Parquet
@@ -43,20 +44,19 @@ def open_file(path: str | os.PathLike[str]) -> File:
     path = Path(path)
     source = short(path.name) or str(path)
     try:
-        if path.is_dir():
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
             raise ValueError(f"{source} is a folder; name a file in it")
-        if not path.exists():
-            raise FileNotFoundError(
-                f"there is no file {str(path)!r}; "
-                "give its path from the current folder, or its full path"
-            )
-        if not path.is_file():
+        if not stat.S_ISREG(mode):
             raise ValueError(f"{source} is a device or a pipe; save it to a file first")
         with path.open("rb") as stream:
             head = stream.read(1 << 16)
     except FileNotFoundError:
-        raise
-    except OSError as error:
+        raise FileNotFoundError(
+            f"there is no file {str(path)!r}; "
+            "give its path from the current folder, or its full path"
+        ) from None
+    except OSError as error:  # also a link to itself
         raise ValueError(
             f"{source} cannot be read: {error.strerror}; change its permissions, or copy it"
         ) from None

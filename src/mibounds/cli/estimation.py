@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from mibounds.cli.commands import Command
+from mibounds.cli.commands import Command, check_numbers
 from mibounds.cli.outputs import as_picture, as_text, check_targets, deliver
 from mibounds.cli.tables import check_apart, read_names, read_table, select
 from mibounds.cli.terminal import as_json, progress_bar
@@ -76,16 +76,9 @@ class EstimateCommand(Command):
         """Read, estimate, print, write."""
         targets = {"--out": self.out, "--plot": self.plot, "--report": self.report}
         check_targets(self.file, targets)
-        if self.threads < 1:
-            raise ValueError(
-                f"Expected --threads of at least 1 but got {self.threads}; leave it out for 1."
-            )
-        if self.rows < 0:
-            raise ValueError(
-                f"Expected --rows of at least 1 but got {self.rows}; leave it out for as many as "
-                "are needed."
-            )
+        check_numbers(self)
         names = read_names(self.file)
+        methods = self._methods()
         sides = {"--x": self._side(names, "x"), "--y": self._side(names, "y")}
         if self.given:
             sides["--given"] = select(names, self.given)
@@ -116,7 +109,7 @@ class EstimateCommand(Command):
                 table.take(x),
                 table.take(y),
                 given=table.take(given) if given else None,
-                methods=self._methods(),
+                methods=methods,
                 x_kinds=table.kinds(x, discrete, continuous),
                 y_kinds=table.kinds(y, discrete, continuous),
                 given_kinds=table.kinds(given, discrete, continuous),
@@ -175,7 +168,8 @@ class EstimateCommand(Command):
     def _declared(self, names: Sequence[str], used: Sequence[str], kind: str) -> list[str]:
         pattern = getattr(self, kind)
         chosen = select(names, pattern) if pattern else []
-        kept = [name for name in chosen if name in set(used)]
+        there = set(used)
+        kept = [name for name in chosen if name in there]
         if pattern and not kept:
             raise ValueError(
                 f"Expected --{kind} to name columns that are used but got {pattern!r}; "
@@ -184,7 +178,15 @@ class EstimateCommand(Command):
         return kept
 
     def _methods(self) -> str | list[str]:
+        from mibounds.measure.methods import METHODS
+
         names = [name.strip() for name in self.method.split(",")]
+        for name in names:
+            if name not in ("default", *METHODS):
+                raise ValueError(
+                    f"Expected --method among default, {', '.join(METHODS)} but got {name!r}; "
+                    "see mibounds methods."
+                )
         return "default" if names == ["default"] else names
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from mibounds.cli.commands import Command
+from mibounds.cli.commands import Command, check_numbers
 from mibounds.cli.estimation import computing_with
 from mibounds.cli.outputs import as_picture, as_text, check_targets, deliver
 from mibounds.cli.tables import Table, check_apart, read_names, read_table, select
@@ -69,6 +69,7 @@ class LagsCommand(Command):
     def run(self) -> None:
         """Read, measure, print, write."""
         check_targets(self.file, {"--out": self.out, "--plot": self.plot, "--report": self.report})
+        check_numbers(self)
         past = self._past()
         names = read_names(self.file)
         sides = {f"--{side}": self._side(names, side) for side in ("x", "y")}

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from mibounds.cli.commands import Command
+from mibounds.cli.commands import Command, check_numbers
 from mibounds.cli.estimation import computing_with
 from mibounds.cli.outputs import as_picture, as_text, check_targets, deliver
 from mibounds.cli.tables import Column, Table, check_apart, read_names, read_table, select
@@ -32,8 +32,9 @@ class _PairsCommand(Command):
     ) -> tuple[Table, dict[str, str | None]]:
         """The columns that are used, with values missing, and the kind of each."""
         names = read_names(file)
+        there = set(used)
         declared = {
-            flag: [name for name in select(names, pattern) if name in used] if pattern else []
+            flag: [name for name in select(names, pattern) if name in there] if pattern else []
             for flag, pattern in (("--discrete", discrete), ("--continuous", continuous))
         }
         for flag, pattern in (("--discrete", discrete), ("--continuous", continuous)):
@@ -101,6 +102,7 @@ class RankCommand(_PairsCommand):
         """Read, rank, print, write."""
         targets = {"--out": self.out, "--plot": self.plot, "--report": self.report}
         check_targets(self.file, targets)
+        check_numbers(self)
         names = read_names(self.file)
         chosen = select(names, self.target)
         if len(chosen) != 1:
@@ -205,6 +207,7 @@ class MatrixCommand(_PairsCommand):
         if self.out and check_folder(self.out, "--out").is_dir():
             targets["--out"] = record
         check_targets(self.file, targets)
+        check_numbers(self)
         names = read_names(self.file)
         columns = select(names, self.columns) if self.columns else names
         others = select(names, self.others) if self.others else []
