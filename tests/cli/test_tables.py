@@ -192,6 +192,48 @@ def test_labels_that_look_like_a_mistake_can_be_declared(tmp_path):
     assert read_table(path, discrete=["a"]).columns["a"].labels == ("1", "2", "3", "other")
 
 
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            ["1,234.5", "999", "2,000"],
+            "holds numbers but row 1 holds '1,234.5'; write plain numbers",
+        ),
+        (
+            ["12%", "7.5%", "3 %"],
+            "holds numbers but row 1 holds '12%'; write plain numbers such as",
+        ),
+        (
+            ["$5", "$1,200.50", "-$3"],
+            r"holds numbers but row 1 holds '\$5'; write plain numbers such",
+        ),
+        (["(12.5)", "3", "4"], r"holds numbers but row 1 holds '\(12.5\)'; write plain numbers"),
+        (["5 €", "6 €", "7 €"], "holds numbers but row 1 holds '5 €'; write plain numbers"),
+        (["1,5", "2,5", "3"], "row 1 holds '1,5'; write a decimal point instead of the comma, or"),
+        (["12/31/2020", "1/2/21", "?"], "holds dates but row 1 holds '12/31/2020'; write dates as"),
+        (["31.12.2020", "1.2.2021", "x"], "holds dates but row 1 holds '31.12.2020'; write dates"),
+        (["2020/12/31 10:00", "2021/1/2", "x"], "holds dates but row 1 holds '2020/12/31 10:00'"),
+    ],
+)
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_numbers_that_are_spelled_otherwise(tmp_path, values, message, ending):
+    data = parquet({"a": values}) if ending == "parquet" else '"a"\n"' + '"\n"'.join(values) + '"\n'
+    path = write(tmp_path / f"data.{ending}", data)
+    with pytest.raises(ValueError, match=message) as error:
+        read_table(path)
+    assert "take the column as labels (--discrete a), or correct that row" in str(error.value)
+    with pytest.raises(ValueError, match=message):
+        read_table(path, continuous=["a"])
+    assert read_table(path, discrete=["a"])["a"].labels == tuple(values)
+
+
+@pytest.mark.parametrize("label", ["1.2.3", "10-20", "a5%", "v1,0", "#5", "5-10-2", "12:30"])
+def test_labels_with_digits_are_labels(tmp_path, label):
+    path = write(tmp_path / "data.csv", f'"a"\n"{label}"\n"x"\n"{label}"\n')
+    column = read_table(path)["a"]
+    assert column.labels is None or column.labels == (label, "x")
+
+
 # --- quotes --------------------------------------------------------------------------------------
 
 

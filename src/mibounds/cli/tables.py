@@ -407,7 +407,23 @@ def _lengths(file: File, table: Table, most: int = 4) -> str:
     return f"{shown}, ... ({len(order)} in all)" if len(order) > most else shown
 
 
-_DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*")
+# Numbers and dates that are read as text, and how to write them.
+_SPELLINGS = (
+    (
+        re.compile(r"\s*[-+(]?\s*[$€£¥]?\s*[-+]?(\d{1,3}(,\d{3})+|\d+)(\.\d+)?\s*[%$€£¥]?\)?\s*"),
+        "numbers",
+        "write plain numbers such as 1234.5",
+    ),
+    (re.compile(r"\s*[-+]?\d+,\d+\s*"), "numbers", "write a decimal point instead of the comma"),
+    (
+        re.compile(
+            r"\s*(\d{1,2}/\d{1,2}/(\d{4}|\d{2})|\d{1,2}([.-])\d{1,2}\3\d{4}|\d{4}/\d{1,2}/\d{1,2})"
+            r"(\s.*)?"
+        ),
+        "dates",
+        "write dates as 2020-12-31",
+    ),
+)
 
 
 def _settle(file: File, name: str, column: Column, discrete: bool, continuous: bool) -> Column:
@@ -415,27 +431,32 @@ def _settle(file: File, name: str, column: Column, discrete: bool, continuous: b
     if column.labels is None or discrete:
         return column
     numeric = np.array([bool(NUMBER.fullmatch(label)) for label in column.labels] + [True])
-    alike = numeric | np.array(
-        [bool(_DECIMAL_COMMA.fullmatch(label)) for label in column.labels] + [True]
-    )
+    alike = np.array([_spelling(label) is not None for label in column.labels] + [True]) | numeric
     there = ~column.missing
     bad = ~numeric[column.values]
     if continuous or 2 * (alike[column.values] & there).sum() > there.sum():
         if bad.any():
             row = int(bad.argmax())
             value = column.labels[column.values[row]]
-            advice = (
-                "write a decimal point instead of the comma to "
-                if _DECIMAL_COMMA.fullmatch(value)
-                else f"take the column as labels (--discrete {short(name)}), or "
-                if not continuous
-                else "do not declare the column continuous, or "
-            )
+            kind, advice = _spelling(value) or ("numbers", "")
+            ways = [advice] if advice else []
+            if continuous and not advice:
+                ways.append("do not declare the column continuous")
+            if not continuous:
+                ways.append(f"take the column as labels (--discrete {short(name)})")
             raise ValueError(
-                f"{file.source}: column {quote(name)} holds numbers but row {row + 1} holds "
-                f"{quote(value)}; {advice}correct that row"
+                f"{file.source}: column {quote(name)} holds {kind} but row {row + 1} holds "
+                f"{quote(value)}; {', or '.join(ways)}, or correct that row"
             )
         if continuous or not file.typed:
             numbers = np.array([float(label) for label in column.labels] + [math.nan])
             return Column(numbers[column.values])
     return column
+
+
+def _spelling(text: str) -> tuple[str, str] | None:
+    """What a text stands for that is no plain number, and how to write it."""
+    for shape, kind, advice in _SPELLINGS:
+        if shape.fullmatch(text) and not NUMBER.fullmatch(text):
+            return kind, advice
+    return None
