@@ -517,7 +517,7 @@ def test_invalid_samples_are_refused(estimator):
         estimator(X[:, :, None], Y)
     with pytest.raises(ValueError, match=r"y of shape .* but got \(30, 0\)"):
         estimator(X, Y[:, :0])
-    with pytest.raises(ValueError, match=r"x of shape .* but got \(\)"):
+    with pytest.raises(ValueError, match=r"x with one sample per row but got a single float64"):
         estimator(np.float64(3.0), Y)
     for value in (math.nan, math.inf):
         bad = Y.copy()

@@ -39,15 +39,6 @@ def small_effort(monkeypatch):
     monkeypatch.setitem(estimation.EFFORTS, "fast", effort)
 
 
-@pytest.fixture
-def tiny_effort(monkeypatch):
-    """For tests that do not depend on how good a fit is."""
-    effort = Effort(
-        folds=2, members=1, steps=30, hidden=(16,), components=2, batch_size=32, patience=30
-    )
-    monkeypatch.setitem(estimation.EFFORTS, "fast", effort)
-
-
 def normal(*shape):
     return rng.normal(size=shape)
 
@@ -408,9 +399,19 @@ def test_history_has_both_curves():
         ({"methods": []}, "at least one method"),
         ({"budget": "huge"}, 'budget "default" or "fast"'),
         ({"level": 1.5}, "level between 0 and 1"),
-        ({"folds": 1}, "2 to 50 folds but got 1"),
-        ({"permutations": -1}, "permutations >= 0"),
-        ({"block": 0}, "block >= 1"),
+        ({"folds": 1}, "folds to be a whole number >= 2 but got 1"),
+        ({"permutations": -1}, "permutations to be a whole number >= 0 but got -1"),
+        ({"block": 0}, "block to be a whole number >= 1 but got 0"),
+        ({"level": "0.95"}, "level between 0 and 1 but got '0.95'; leave"),
+        ({"level": float("nan")}, "level between 0 and 1 but got nan"),
+        ({"permutations": 2.5}, "permutations to be a whole number >= 0 but got 2.5; leave"),
+        ({"permutations": True}, "permutations to be a whole number >= 0 but got True"),
+        ({"folds": 2.5}, "folds to be a whole number >= 2 but got 2.5"),
+        ({"folds": 51}, "2 to 50 folds but got 51"),
+        ({"seed": -1}, "seed to be a whole number >= 0 but got -1; pass seed=0"),
+        ({"seed": None}, "seed to be a whole number >= 0 but got None"),
+        ({"seed": 2**63}, "seed to be a whole number >= 0 but got 9223372036854775808"),
+        ({"device": 2.5}, "a device that is there but got '2.5'"),
         ({"device": "meta"}, "a device that is there but got 'meta'"),
         ({"device": "nowhere"}, "a device that is there but got 'nowhere'"),
         ({"y": None}, "Expected y, or a Dataset"),
@@ -557,10 +558,10 @@ def test_copies_and_few_rows_are_not_taken_for_a_function():
 
 def test_advice_rare_labels():
     rng = np.random.default_rng(0)
-    x, names = rng.normal(size=(300, 2)), np.array([f"person {i}" for i in range(300)])
+    x, names = rng.normal(size=(300, 2)), np.array([f"person {i % 250}" for i in range(300)])
     (advice,) = [a for a in estimate(x, names, **FAST).warnings if a.code == "rare-labels"]
     assert "In 300 rows, labels in 1 column of y rarely" in advice.message
-    assert "0 (300 labels)" in advice.message
+    assert "0 (250 labels)" in advice.message
     assert "rare-labels" not in codes_of(
         estimate(x, np.arange(300) % 60, y_kinds="discrete", **FAST)
     )

@@ -133,7 +133,7 @@ def test_columns_know_whether_they_are_normal_scores():
         (np.array([1j, 2j]), None, "Expected numbers or labels"),
         (np.empty((0, 3)), None, "rows and columns but got none"),
         (np.empty((3, 0)), None, "rows and columns but got none"),
-        (3.0, None, "one sample per row but got a single value"),
+        (3.0, None, "one sample per row but got a single float"),
         ([[1.0, 2.0], [3.0]], None, "rows of one length"),
         ([[1.0, 2.0], [3.0, 5.0]], ["continuous"], "kind for each of 2 columns but got 1"),
         ([1.0, 2.0], "ordinal", "a kind .* but got 'ordinal'"),

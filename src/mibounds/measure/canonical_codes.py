@@ -60,12 +60,14 @@ class CodesFit:
         pointwise: contribution of each row that was paired.
         growth: how much the value rose when the codes were fitted to all rows instead of half.
         paired: the fewest rows of a fold that were paired.
+        rows: the rows that were paired.
     """
 
     nats: float
     pointwise: Float[np.ndarray, " m"]
     growth: float
     paired: int
+    rows: Int[np.ndarray, " m"]
 
 
 @dataclass(frozen=True)
@@ -136,8 +138,10 @@ class CanonicalCodes:
             if progress is not None:
                 progress((k + 1) / len(folds))
         value, half = (float(np.mean([v.mean() for v in each])) for each in (shares, halves))
-        paired = min(map(len, shares))
-        return CodesFit(value, np.concatenate(shares), max(0.0, value - half), paired)
+        rows = [fold[:PAIRS] for fold in folds]
+        paired = min(map(len, rows))
+        growth = max(0.0, value - half)
+        return CodesFit(value, np.concatenate(shares), growth, paired, np.concatenate(rows))
 
     def fit(
         self,

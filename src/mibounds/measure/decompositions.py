@@ -28,7 +28,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from mibounds.measure.conditional_shares import codes_of, count_shares, t_quantile
 from mibounds.measure.copula_model import CopulaModel
@@ -36,8 +35,9 @@ from mibounds.measure.copula_model.gaussian_regressions import gaussian_informat
 from mibounds.measure.estimation import EFFORTS
 from mibounds.measure.quantities import Decomposition, Quantity
 from mibounds.measure.splits import fold_rows, standard_error
-from mibounds.samples.columns import Columns, as_columns, find_missing
-from mibounds.samples.precision import in_full_precision
+from mibounds.samples.checks import check_count, check_level, check_seed
+from mibounds.samples.columns import Columns, as_columns, check_repeats, find_missing
+from mibounds.samples.precision import undisturbed
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -48,6 +48,7 @@ FEWEST = 50  # rows
 LEARNT = 1.3  # by how much the errors of what is learnt are larger than those of sampling
 
 
+@undisturbed
 def interaction(
     x1: Any,
     x2: Any,
@@ -89,6 +90,7 @@ def interaction(
     return parts.say("interaction", parts.both() - parts.one(0) - parts.one(1))
 
 
+@undisturbed
 def decompose(
     x1: Any,
     x2: Any,
@@ -164,6 +166,7 @@ def decompose(
     )
 
 
+@undisturbed
 def total_correlation(
     *groups: Any,
     method: str = "default",
@@ -222,10 +225,9 @@ class _Parts:
         seed: int,
         declared: str | None = None,
     ):
-        if not 0 < level < 1:
-            raise ValueError(
-                f"Expected a level between 0 and 1 but got {level}; leave it out for 0.95."
-            )
+        check_level(level)
+        check_count("block", block, 1)
+        check_seed(seed)
         if budget not in EFFORTS:
             raise ValueError(
                 f"Expected a budget among {', '.join(EFFORTS)} but got {budget!r}; leave it out."
@@ -275,13 +277,9 @@ class _Parts:
             return gaussian_information(x.values, y.values, none)[1]
         return self._modelled(x, y)
 
-    @in_full_precision
-    @torch.inference_mode(False)
     def _modelled(self, x: Columns, y: Columns) -> Float[np.ndarray, " n"]:
         folds = fold_rows(self.n, self.effort.folds, self.block, self.seed)
-        with torch.random.fork_rng(devices=[]):  # keeps the caller's random state
-            torch.manual_seed(self.seed)
-            found = CopulaModel(self.effort, self.seed).measure(x, y, None, folds)
+        found = CopulaModel(self.effort, self.seed).measure(x, y, None, folds)
         self.floor = max(self.floor, found.floor)
         return found.pointwise
 
@@ -349,7 +347,7 @@ def _read(name: str, data: Any, kinds: str | None) -> Columns:
             f"Expected {name} without missing values but got {missing.sum()}, the first in row "
             f"{missing.argmax()}; leave out these rows, or fill them."
         )
-    side = as_columns(name, data, kinds)
+    side = check_repeats(as_columns(name, data, kinds))
     if not side.width:
         raise ValueError(
             f"Expected {name} to vary but got one value in all rows; leave it out, since a "

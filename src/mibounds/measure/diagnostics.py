@@ -14,6 +14,7 @@ from torch.distributions import Distribution
 from mibounds.bounds.densities import fit_gaussian, is_discrete, log_prob
 from mibounds.conditionals.base import LOG_VARIANCE_LIMIT
 from mibounds.estimators import ConditionalEstimator, CriticEstimator, Estimator
+from mibounds.measure.conditional_shares import codes_of
 from mibounds.measure.copula_model import CopulaFit
 from mibounds.measure.copula_model.gaussian_regressions import gaussian_information
 from mibounds.measure.methods import FEW_COLUMNS
@@ -28,7 +29,7 @@ from mibounds.measure.wording import many
 from mibounds.samples.columns import Columns
 
 if TYPE_CHECKING:
-    from jaxtyping import Shaped
+    from jaxtyping import Int, Shaped
 
 NOISE = 100  # over n²: share of the variance below which a relation counts as noiseless
 LOUD = 0.05  # share of the variance that is noise, however few the rows are
@@ -36,6 +37,8 @@ RISING = 0.05  # share of a value by which it may rise with the second half of t
 MOST_SHOWN = 100  # characters of a list of names
 SLACK = 0.01  # nats, a difference too small to mention
 ALIKE = 1.05  # times as many distinct rows as distinct values of a column: the rows were copied
+MANY = 50  # distinct rows whose numbers of copies are no chance
+MULTIPLES = 0.9  # share of the rows that occur a multiple of some times, if all were copied
 ENOUGH = 10  # rows per column from which a line is not one by chance
 FEW = 2  # columns in which the nearest neighbour is near
 FAR = 10  # columns of x and y above which neighbours are never believed
@@ -57,6 +60,16 @@ def subsampled(name: str, used: int, n: int) -> Advice:
     )
 
 
+def ungrouped(name: str) -> Advice:
+    """A method that does not know of groups."""
+    return Advice(
+        f"{name}-ungrouped",
+        f"The error of {name} is that of groups, but its value takes all rows as independent: "
+        "where rows of a group are alike it comes out too high.",
+        "Use copula_model or codes, which are evaluated on groups that they have not seen.",
+    )
+
+
 def look_at_columns(sides: Sequence[Columns]) -> list[Advice]:
     """Columns that do not vary."""
     found = [(side.name, side.constant) for side in sides if side.constant]
@@ -73,7 +86,9 @@ def look_at_columns(sides: Sequence[Columns]) -> list[Advice]:
     ]
 
 
-def look_at_samples(x: Columns, y: Columns, given: Columns | None) -> list[Advice]:
+def look_at_samples(
+    x: Columns, y: Columns, given: Columns | None, groups: Int[np.ndarray, " n"] | None = None
+) -> list[Advice]:
     """Reasons in the samples, whose continuous columns are normal scores."""
     advice = []
     n, width = len(x), x.width + y.width + (given.width if given else 0)
@@ -85,14 +100,15 @@ def look_at_samples(x: Columns, y: Columns, given: Columns | None) -> list[Advic
                 "Collect more rows, or use fewer columns (the leading principal components).",
             )
         )
-    copies = _copies(x, y)
+    copies = _copies(x, y, groups)
     if copies > 0.01 * n:
         advice.append(
             Advice(
                 "duplicated-rows",
                 f"{copies} of {n} rows are copies of others: held-out rows then contain what "
                 "a model was fitted to, and the value comes out too high.",
-                "Drop the copies, unless these rows were really observed several times.",
+                "Drop the copies, or pass the same groups= for rows that belong together, unless "
+                "these rows were really observed several times.",
             )
         )
     for a, b in ((x, y), (y, x)):
@@ -417,19 +433,28 @@ def _cut(text: str) -> str:
     return text if len(text) <= MOST_SHOWN else text[:MOST_SHOWN].rsplit(", ", 1)[0] + ", ..."
 
 
-def _copies(x: Columns, y: Columns) -> int:
-    """Rows that are copies of others, and not alike because their numbers are rounded.
+def _copies(x: Columns, y: Columns, groups: Int[np.ndarray, " n"] | None = None) -> int:
+    """Rows that are copies of others, and not alike by chance; those within a group are no matter.
 
     Rounded rows are alike in one column more often than in all. Of rows that were copied, some
-    column tells as many apart as all columns together.
+    column tells as many apart as all columns together. Or, whatever the columns are, nearly all
+    rows occur a multiple of some times.
     """
     both = np.hstack([x.values, y.values])
+    where = codes_of(both)
+    if groups is not None:
+        where = np.unique(np.stack([where, groups]), axis=1)[0]
+    times = np.bincount(where)
+    distinct = len(times)
     numbers = [v for v, k in zip(both.T, x.kinds + y.kinds, strict=True) if k == "continuous"]
     most = max((len(np.unique(v)) for v in numbers), default=0)
-    if most in (0, len(both)):
+    if distinct <= ALIKE * most:
+        return len(where) - distinct
+    common = int(np.bincount(times).argmax())
+    grid = len(np.unique(codes_of(x.values))) * len(np.unique(codes_of(y.values)))
+    if common == 1 or distinct < MANY or distinct == grid:  # a design of experiments has all cells
         return 0
-    distinct = len(np.unique(both, axis=0))
-    return len(both) - distinct if distinct <= ALIKE * most else 0
+    return len(where) - len(where) // common if (times % common == 0).mean() > MULTIPLES else 0
 
 
 def _noise(a: Columns, b: Columns) -> float:
@@ -478,7 +503,7 @@ def _serial(side: Columns) -> np.ndarray | None:
     n = min(len(side), SEEN_ROWS)
     lags = min(LAGS, n // 5)
     weights = n * (n + 2) / (n - np.arange(1, lags + 1))
-    sums = torch.tensor([float(weights @ rho[1 : lags + 1] ** 2) for rho in found])
-    chance = torch.special.gammaincc(torch.tensor(lags / 2), sums / 2).double() * len(found)
+    sums = torch.from_numpy(np.array([weights @ rho[1 : lags + 1] ** 2 for rho in found]))
+    chance = torch.special.gammaincc(torch.full_like(sums, lags / 2), sums / 2) * len(found)
     best = int(sums.argmax())
     return found[best] if chance[best] < SURE else None

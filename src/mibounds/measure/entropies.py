@@ -32,7 +32,9 @@ from mibounds.measure.conditional_shares import t_quantile
 from mibounds.measure.decompositions import total_correlation
 from mibounds.measure.quantities import Quantity
 from mibounds.measure.splits import standard_error
-from mibounds.samples.columns import Columns, as_columns, find_missing
+from mibounds.samples.checks import check_count, check_level, check_seed
+from mibounds.samples.columns import LARGEST, Columns, as_columns, find_missing
+from mibounds.samples.precision import undisturbed
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -48,6 +50,7 @@ UNSEEN = 0.5  # share of what is added for labels that were not met, as its erro
 LABELS = ("chao_wang_jost", "miller", "grassberger", "chao_shen", "plug_in")
 
 
+@undisturbed
 def entropy(
     x: Any,
     *,
@@ -88,10 +91,9 @@ def entropy(
         raise ValueError(
             f"Expected a method among {', '.join(LABELS)} but got {method!r}; leave it out."
         )
-    if not 0 < level < 1:
-        raise ValueError(
-            f"Expected a level between 0 and 1 but got {level}; leave it out for 0.95."
-        )
+    check_level(level)
+    check_count("block", block, 1)
+    check_seed(seed)
     missing = find_missing("x", x)
     if missing.any():
         raise ValueError(
@@ -112,6 +114,11 @@ def entropy(
             raise ValueError(
                 f"Expected numbers that vary but got {len(side.constant)} columns with one value; "
                 "leave them out: a constant has no density."
+            )
+        if side.ranked or not (np.abs(side.values).max(0) > 1 / LARGEST).all():
+            raise ValueError(
+                "Expected numbers whose differences a computer can tell but got very large or very "
+                "small ones; scale or shift them: by a factor c the entropy grows by log c."
             )
         nats, error, by = _of_numbers(side, block, seed)
         least = -math.inf
@@ -223,7 +230,7 @@ def _of_numbers(side: Columns, block: int, seed: int) -> tuple[float, float, str
 
 def _neighbour_error(shares: Float[np.ndarray, " n"], block: int) -> float:
     """Standard error of their mean: rows have neighbours in common, which adds to it."""
-    (trigamma,) = torch.special.polygamma(1, torch.tensor([float(NEIGHBOUR)]))
+    (trigamma,) = torch.special.polygamma(1, torch.tensor([NEIGHBOUR], dtype=torch.float64))
     return math.hypot(standard_error(shares, block)[0], math.sqrt(COMMON * trigamma / len(shares)))
 
 

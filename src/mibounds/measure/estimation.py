@@ -20,10 +20,18 @@ from mibounds.measure.methods import choose_methods
 from mibounds.measure.plots import plot_estimate
 from mibounds.measure.results import Advice, Measurement, MethodResult
 from mibounds.measure.runs import Outcome, Problem
-from mibounds.measure.splits import fold_rows
+from mibounds.measure.splits import FEWEST_BLOCKS, fold_rows
 from mibounds.measure.wording import as_html, as_text
-from mibounds.samples.columns import Columns, as_columns, find_missing, split_dataset
-from mibounds.samples.precision import in_full_precision
+from mibounds.samples.arrays import split_columns
+from mibounds.samples.checks import check_count, check_level, check_seed
+from mibounds.samples.columns import (
+    Columns,
+    as_columns,
+    check_repeats,
+    find_missing,
+    split_dataset,
+)
+from mibounds.samples.precision import find_device, undisturbed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,11 +67,11 @@ class Estimate(Measurement):
         bracket  0.650 (best lower bound) ... no upper bound
         verdict  Believe it: there are no warnings.
         <BLANKLINE>
-        method   side       nats     error  seconds
-        ksg *    neither  0.6900  ± 0.0100      0.5
-        infonce  lower    0.6500  ± 0.0200      2.5
+        method               nats     error  seconds
+        ksg *    about     0.6900  ± 0.0100      0.5
+        infonce  at least  0.6500  ± 0.0200      2.5
         <BLANKLINE>
-        * behind the value above, whose interval is by bootstrap. 10000 samples, x of 1 column, y of
+        * behind the value above, whose interval is by bootstrap. 10,000 rows, x of 1 column, y of
         2 columns, seed 0, 3.0 s.
         >>> Estimate.from_json(result.to_json()) == result
         True
@@ -87,8 +95,7 @@ class Estimate(Measurement):
         return plot_estimate(self, ax)
 
 
-@in_full_precision
-@torch.inference_mode(False)  # it fits models, even where the caller only evaluates
+@undisturbed
 def estimate(
     samples: Any = None,
     y: Any = None,
@@ -106,6 +113,7 @@ def estimate(
     permutations: int = 0,
     drop_missing: bool = False,
     block: int = 1,
+    groups: Any = None,
     seed: int = 0,
     device: str | torch.device | None = None,
     progress: Callable[[float, str], None] | None = None,
@@ -142,6 +150,10 @@ def estimate(
         drop_missing: leave out rows in which a value is missing.
         block: rows that depend on each other, for time series: folds, errors and permutations
             keep runs of this many rows together.
+        groups: a label for each row; rows with the same one depend on each other, such as those of
+            one patient: they stay in one fold, errors are those of groups, and permutations permute
+            groups (which is exact if these have one size). By default, with groups, only methods
+            are used that are evaluated on rows that they have not seen.
         seed: of folds, fits and permutations.
         device: where networks, label regressions and canonical codes are computed; the CPU if left
             out. Neighbours, counts, closed forms and kernels are always computed on the CPU.
@@ -168,36 +180,35 @@ def estimate(
         raise ValueError(
             f'Expected a budget "default" or "fast" but got {budget!r}; leave it out for "default".'
         )
-    if not 0 < level < 1:
-        raise ValueError(
-            f"Expected a level between 0 and 1 but got {level}; leave it out for 0.95."
-        )
-    for name, value, least in (("permutations", permutations, 0), ("block", block, 1)):
-        if value < least:
-            raise ValueError(
-                f"Expected {name} >= {least} but got {value}; leave {name} out for its default."
-            )
-    where = _find_device(device)
+    check_level(level)
+    check_seed(seed)
+    check_count("permutations", permutations, 0)
+    check_count("block", block, 1)
+    where = find_device(device)
     sides = _find_sides(samples, x, y, given)
-    x, y, z, dropped = _read(sides, (x_kinds, y_kinds, given_kinds), drop_missing)
+    x, y, z, units, dropped = _read(sides, (x_kinds, y_kinds, given_kinds), drop_missing, groups)
     advice = diagnostics.look_at_columns([s for s in (x, y, z) if s is not None])
     z = z if z is None or z.width else None
     if not (x.width and y.width):
         return _nothing_shared(x, y, level, seed, advice, bool(permutations))
     effort = EFFORTS[budget]
     if folds is not None:
-        if not 2 <= folds <= len(x) // 2:
+        check_count("folds", folds, 2)
+        if folds > len(x) // 2:
             raise ValueError(
                 f"Expected 2 to {len(x) // 2} folds but got {folds}; "
                 "leave folds out for those of the budget."
             )
         effort = replace(effort, folds=folds)
+    if units is not None:
+        _check_groups(units, effort.folds, block, z is not None and permutations > 0)
     scored = x.scored(), y.scored(), None if z is None else z.scored()
-    advice += diagnostics.look_at_samples(*scored)
-    advice += diagnostics.look_at_order(*scored[:2], block)
+    advice += diagnostics.look_at_samples(*scored, units)
+    if units is None:
+        advice += diagnostics.look_at_order(*scored[:2], block)
     if normal_scores:
         x, y, z = scored
-    names = choose_methods(methods, x, y, z)
+    names = choose_methods(methods, x, y, z, units is not None)
     word, done = names[0], 0
 
     def report(part: float) -> None:
@@ -208,12 +219,13 @@ def estimate(
         x,
         y,
         z,
-        fold_rows(len(x), effort.folds, block, seed),
+        fold_rows(len(x), effort.folds, block, seed, units),
         effort,
         block,
         seed,
         where,
         report,
+        units,
     )
     outcomes: list[Outcome] = []
     null: tuple[float, ...] = ()
@@ -221,22 +233,19 @@ def estimate(
     # Where none is named, a method that cannot be used leaves its place to the next.
     chosen = methods in ("default", ["default"])
     entropy = min(x.entropy, y.entropy)  # with its error
-    # Keeps the caller's random state.
-    with torch.random.fork_rng(devices=[where] if where.type == "cuda" else []):
-        for word in names:
-            report(0.0)
-            torch.manual_seed(seed)
-            try:
-                outcomes.append(keep_possible(runs.measure(word, problem), entropy[0]))
-            except (ValueError, np.linalg.LinAlgError) as error:
-                if not chosen or (word == names[-1] and not outcomes):
-                    raise
-                advice.append(diagnostics.not_used(word, error))
-            done += 1
-        if permutations:
-            word = "permutations"
-            value, null = runs.permute(runs.KERNELS if chosen else names[0], problem, permutations)
-            p_value = (1 + sum(v >= value for v in null)) / (1 + permutations)
+    for word in names:
+        report(0.0)
+        try:
+            outcomes.append(keep_possible(runs.measure(word, problem), entropy[0]))
+        except (ValueError, np.linalg.LinAlgError) as error:
+            if not chosen or (word == names[-1] and not outcomes):
+                raise
+            advice.append(diagnostics.not_used(word, error))
+        done += 1
+    if permutations:
+        word = "permutations"
+        value, null = runs.permute(runs.KERNELS if chosen else names[0], problem, permutations)
+        p_value = (1 + sum(v >= value for v in null)) / (1 + permutations)
     report(0.0 if permutations == 0 else 1.0)
     head = outcomes[0]
     if chosen:
@@ -276,6 +285,7 @@ def estimate(
             "budget": budget,
             "normal_scores": normal_scores,
             "block": block,
+            "groups": 0 if units is None else int(units.max()) + 1,
             "permutations": permutations,
             "entropy": entropy[0] if math.isfinite(entropy[0]) else None,
             "growth": head.growth,
@@ -288,20 +298,6 @@ def estimate(
             "torch": torch.__version__,
         },
     )
-
-
-def _find_device(device: str | torch.device | None) -> torch.device:
-    """The device, on which a number was put and read again."""
-    try:
-        where = torch.device(device or "cpu")
-        torch.ones(1, device=where).item()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).strip().partition("\n")[0].rstrip(".")
-        raise ValueError(
-            f"Expected a device that is there but got {str(device)!r} ({reason}); leave device out "
-            "for the CPU."
-        ) from error
-    return where
 
 
 def _find_sides(samples: Any, x: Any, y: Any, given: Any) -> list[tuple[str, Any]]:
@@ -343,9 +339,9 @@ def _take(frame: Any, names: Any) -> Any:
 
 
 def _read(
-    sides: Sequence[tuple[str, Any]], kinds: Sequence[Any], drop_missing: bool
-) -> tuple[Columns, Columns, Columns | None, int]:
-    """Both sides and the conditioning columns, with as many rows each; and the rows left out."""
+    sides: Sequence[tuple[str, Any]], kinds: Sequence[Any], drop_missing: bool, groups: Any
+) -> tuple[Columns, Columns, Columns | None, np.ndarray | None, int]:
+    """Both sides, conditioning columns and groups, of as many rows each; and the rows left out."""
     rows, dropped = None, 0
     if drop_missing:
         missing = [find_missing(name, data) for name, data in sides]
@@ -366,7 +362,36 @@ def _read(
             f"Expected at least {FEWEST} rows but got {n}{without}; give one sample per row, or "
             "collect more of them."
         )
-    return read[0], read[1], read[2] if len(read) > 2 else None, dropped
+    for side in read:
+        check_repeats(side)
+    units = None if groups is None else _read_groups(groups, n, rows)
+    return read[0], read[1], read[2] if len(read) > 2 else None, units, dropped
+
+
+def _read_groups(groups: Any, n: int, rows: np.ndarray | None) -> np.ndarray:
+    """Codes 0, 1, ... of the groups."""
+    columns, _ = split_columns("groups", groups)
+    if len(columns) != 1 or len(columns[0]) != (n if rows is None else len(rows)):
+        got = f"{len(columns[0]) if columns else 0} in {len(columns)} columns"
+        raise ValueError(
+            f"Expected groups as one column with a label for each row but got {got}; pass "
+            "a label for each row of x."
+        )
+    codes = as_columns("groups", groups, "discrete", rows).codes()[0]
+    return codes if len(codes) else np.zeros(n, int)
+
+
+def _check_groups(groups: np.ndarray, folds: int, block: int, conditional_test: bool) -> None:
+    least, count = max(FEWEST_BLOCKS, folds), int(groups.max()) + 1
+    if count < least:
+        raise ValueError(
+            f"Expected at least {least} groups but got {count}; pass more groups, or fewer folds."
+        )
+    if block > 1 or conditional_test:
+        raise ValueError(
+            "Expected groups without block, and without a test given z, but got both; leave one "
+            "of them out."
+        )
 
 
 def _nothing_shared(

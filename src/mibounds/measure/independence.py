@@ -56,7 +56,7 @@ def kernel_statistic(x: Columns, y: Columns, rows: np.ndarray) -> Statistic:
         >>> of(np.arange(100)) > 5 * of(np.random.default_rng(1).permutation(100))
         True
     """
-    k, other = (_centred_kernel(side.inputs()[rows]) for side in (x, y))
+    k, other = (_centred_kernel(side.inputs(rows=rows)) for side in (x, y))
     return lambda order: float(np.vdot(k, other[np.ix_(order, order)]))
 
 
@@ -92,14 +92,14 @@ def dependence_given(
         return _reorder_within_labels(x, y, given.codes()[0][rows], rows, times, rng)
     block = min(block, len(rows))
     rows = rows[: len(rows) // block * block]
-    z = given.inputs()[rows]
+    z = given.inputs(rows=rows)
     z = (z - z.mean(0)) / (z.std(0) + 1e-12)
     scale = _median_distance(z)
     together = _waves(z, WAVES // 2, scale, rng)
     kernel = 1 + together @ together.T / len(together.T)  # also where the sign changes with z
     leverage = np.zeros(len(rows))
     for side in (x, y):
-        values = side.inputs()[rows]
+        values = side.inputs(rows=rows)
         features = _waves(values, WAVES, _median_distance(values), rng)
         rest, used = _take_off(features, z, scale, block, rng)
         kernel *= rest @ rest.T
@@ -122,7 +122,7 @@ def _reorder_within_labels(
     means = same / same.sum(1)
     kernels = []
     for side in (x, y):
-        kernel = _centred_kernel(side.inputs()[rows])
+        kernel = _centred_kernel(side.inputs(rows=rows))
         kernel -= means @ kernel
         kernels.append(kernel - kernel @ means.T)
     k, other = kernels[0] * (1 + same), kernels[1]

@@ -30,7 +30,11 @@ FEW_COLUMNS = 3  # x and y together, up to which neighbours are better than mode
 
 
 def choose_methods(
-    methods: str | Sequence[str], x: Columns, y: Columns, given: Columns | None
+    methods: str | Sequence[str],
+    x: Columns,
+    y: Columns,
+    given: Columns | None,
+    grouped: bool = False,
 ) -> list[str]:
     """Names of the methods to run; the value of the first one counts.
 
@@ -39,6 +43,7 @@ def choose_methods(
         x: one side.
         y: the other side.
         given: conditioning columns, if any.
+        grouped: whether rows belong to groups, which counts and neighbours do not know.
     """
     if isinstance(methods, str):
         methods = [m.strip() for m in methods.split(",")]
@@ -56,11 +61,13 @@ def choose_methods(
         )
     if "default" in names:
         i = names.index("default")
-        names[i : i + 1] = default_methods(x, y, given)
+        names[i : i + 1] = default_methods(x, y, given, grouped)
     return list(dict.fromkeys(names))
 
 
-def default_methods(x: Columns, y: Columns, given: Columns | None) -> list[str]:
+def default_methods(
+    x: Columns, y: Columns, given: Columns | None, grouped: bool = False
+) -> list[str]:
     """The default: counts for labels, neighbours in few columns, else the copula model.
 
     Canonical codes stand beside each of them, and take its place if they certify more than it says.
@@ -71,6 +78,8 @@ def default_methods(x: Columns, y: Columns, given: Columns | None) -> list[str]:
     kinds = {"discrete" if "continuous" not in c.kinds else "numbers" for c in (x, y)}
     if given is not None:
         return [CopulaModel.name]
+    if grouped:
+        return [CopulaModel.name, CanonicalCodes.name]
     if kinds == {"discrete"}:
         cells = len(np.unique(np.hstack([x.values, y.values]), axis=0))
         counts = [PlugIn.name] if 5 * cells <= len(x) else []

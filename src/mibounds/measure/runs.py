@@ -35,6 +35,7 @@ from mibounds.measure.splits import (
     standard_error,
 )
 from mibounds.samples.columns import Columns
+from mibounds.samples.seeds import drawing
 
 # By how much the errors of what is learnt, and of neighbours, are larger than those of sampling,
 # and the size of what neighbours miss. Chosen by trial; benchmarks/trust.py shows what they cover.
@@ -57,6 +58,7 @@ class Problem:
     seed: int
     device: torch.device
     report: Callable[[float], None]
+    groups: np.ndarray | None = None  # a code for each row; rows of a group depend on each other
 
     @property
     def n(self) -> int:
@@ -66,6 +68,17 @@ class Problem:
     def rng(self) -> np.random.Generator:
         """A source of random rows, the same in every call."""
         return np.random.default_rng(self.seed)
+
+    def groups_of(self, rows: np.ndarray) -> np.ndarray | None:
+        """Codes 0, 1, ... of the groups of some rows, if there are groups."""
+        if self.groups is None:
+            return None
+        return np.unique(self.groups[rows], return_inverse=True)[1]
+
+    def error(self, values: np.ndarray, rows: np.ndarray | None = None) -> tuple[float, int]:
+        """Standard error of the mean of a value of some rows, and its degrees of freedom."""
+        groups = self.groups if rows is None else self.groups_of(rows)
+        return standard_error(values, self.block, groups)
 
 
 @dataclass
@@ -106,16 +119,16 @@ def permute(name: str, problem: Problem, permutations: int) -> tuple[float, tupl
         value, null = dependence_given(p.x, p.y, p.given, rows, p.block, permutations, rng)
         return value, tuple(null.tolist())
     if name == KERNELS:
-        rows = some_rows(p.n, PAIRED, p.block, rng)
-        n, statistic = len(rows), kernel_statistic(p.x, p.y, rows)
+        rows = some_rows(p.n, PAIRED, p.block, rng, p.groups)
+        statistic = kernel_statistic(p.x, p.y, rows)
     else:
-        halves = fold_rows(p.n, 2, p.block, p.seed + 1)
-        n, statistic = _run(name, p).statistic(halves, rng)
-    values = []
+        halves = fold_rows(p.n, 2, p.block, p.seed + 1, p.groups)
+        rows, statistic = _run(name, p).statistic(halves, rng)
+    values, groups = [], p.groups_of(rows)
     for k in range(permutations):
-        values.append(statistic(permute_rows(n, p.block, rng)))
+        values.append(statistic(permute_rows(len(rows), p.block, rng, groups)))
         p.report(k / permutations)
-    return statistic(np.arange(n)), tuple(values)
+    return statistic(np.arange(len(rows))), tuple(values)
 
 
 class Run(ABC):
@@ -128,8 +141,8 @@ class Run(ABC):
     @abstractmethod
     def statistic(
         self, halves: Sequence[np.ndarray], rng: np.random.Generator
-    ) -> tuple[int, Statistic]:
-        """A number of rows, and a function of an order of them.
+    ) -> tuple[np.ndarray, Statistic]:
+        """Some rows, and a function of an order of them.
 
         Args:
             halves: rows to evaluate, and rows to fit to.
@@ -159,9 +172,9 @@ class _CopulaRun(Run):
     def measure(self) -> Outcome:
         p, name = self.problem, self.name
         start = time.perf_counter()
-        found = self.model.measure(p.x, p.y, p.given, p.folds, p.report)
+        found = self.model.measure(p.x, p.y, p.given, p.folds, p.report, p.groups)
         seconds = time.perf_counter() - start
-        error, degrees = standard_error(found.pointwise, p.block)
+        error, degrees = p.error(found.pointwise)
         error = math.hypot(error, found.floor)
         rows = [MethodResult(name, self.model.side, "", found.nats, error, seconds)]
         if found.lower:
@@ -190,10 +203,10 @@ class _CopulaRun(Run):
 
     def statistic(
         self, halves: Sequence[np.ndarray], rng: np.random.Generator
-    ) -> tuple[int, Statistic]:
+    ) -> tuple[np.ndarray, Statistic]:
         ratios = self.model.log_ratios(self.problem.x, self.problem.y, halves)
         n = min(PAIRED, len(ratios))
-        return n, lambda order: float(ratios[np.arange(n), order].mean())
+        return halves[0][:n], lambda order: float(ratios[np.arange(n), order].mean())
 
 
 class _CodesRun(Run):
@@ -212,7 +225,7 @@ class _CodesRun(Run):
         p, method = self.problem, self.method
         start = time.perf_counter()
         found = self.model.measure(p.x, p.y, p.folds, p.report)
-        error, degrees = standard_error(found.pointwise, p.block)
+        error, degrees = p.error(found.pointwise, found.rows)
         seconds = time.perf_counter() - start
         row = MethodResult(method.name, method.side, method.condition, found.nats, error, seconds)
         return Outcome(
@@ -226,13 +239,13 @@ class _CodesRun(Run):
 
     def statistic(
         self, halves: Sequence[np.ndarray], rng: np.random.Generator
-    ) -> tuple[int, Statistic]:
+    ) -> tuple[np.ndarray, Statistic]:
         rows = halves[0][:PAIRED]
         train, check = split_rows(halves, 0)
         codes = self.model.fit(self.problem.x, self.problem.y, train, check, rows)
         ratios = codes.log_ratios().cpu().numpy()
         n = len(rows)
-        return n, lambda order: float(ratios[np.arange(n), order].mean())
+        return rows, lambda order: float(ratios[np.arange(n), order].mean())
 
 
 class _ClassicalRun(Run):
@@ -251,8 +264,10 @@ class _ClassicalRun(Run):
             )
         few = p.x.width + p.y.width <= FEW_COLUMNS
         most = (method.most_rows_of_few if few else None) or method.most_rows or p.n
-        rows = some_rows(p.n, most, p.block, p.rng())
+        rows = some_rows(p.n, most, p.block, p.rng(), p.groups)
         advice = []
+        if p.groups is not None:
+            advice.append(diagnostics.ungrouped(method.name))
         if len(rows) < p.n:
             advice.append(diagnostics.subsampled(method.name, len(rows), p.n))
         for side in (p.x, p.y):
@@ -264,10 +279,11 @@ class _ClassicalRun(Run):
                 )
         x, y = self._values()
         shares = method().influence(x[rows], y[rows])
-        error, degrees = standard_error(shares, p.block)
+        error, degrees = p.error(shares, rows)
         growth = 0.0
         if method.local and len(rows) >= 2 * FEWEST_HALVED:
-            halves = np.array_split(rows if p.block > 1 else p.rng().permutation(rows), 2)
+            ordered = p.block > 1 or p.groups is not None
+            halves = np.array_split(rows if ordered else p.rng().permutation(rows), 2)
             fewer = [float(method().influence(x[h], y[h]).mean()) for h in halves]
             growth = max(0.0, float(shares.mean() - np.mean(fewer)))
         seconds = time.perf_counter() - start
@@ -289,11 +305,11 @@ class _ClassicalRun(Run):
 
     def statistic(
         self, halves: Sequence[np.ndarray], rng: np.random.Generator
-    ) -> tuple[int, Statistic]:
+    ) -> tuple[np.ndarray, Statistic]:
         p, estimate = self.problem, self.method()
-        rows = some_rows(p.n, PAIRED, p.block, rng)
+        rows = some_rows(p.n, PAIRED, p.block, rng, p.groups)
         x, y = self._values()
-        return len(rows), lambda order: estimate(x[rows], y[rows[order]])
+        return rows, lambda order: estimate(x[rows], y[rows[order]])
 
     def _values(self) -> tuple[np.ndarray, np.ndarray]:
         """Both sides; without equal numbers for a method that looks at distances."""
@@ -333,16 +349,17 @@ class _EstimatorRun(Run):
 
     def statistic(
         self, halves: Sequence[np.ndarray], rng: np.random.Generator
-    ) -> tuple[int, Statistic]:
+    ) -> tuple[np.ndarray, Statistic]:
         rows = halves[0][:PAIRED]
         make, x, y = self._prepare(self.problem.x)
         estimator = self._fit_outside(make, halves, 0, x, y, [])
 
         def statistic(order: np.ndarray) -> float:
-            with torch.no_grad():
+            generator = torch.Generator(self.problem.device).manual_seed(self.problem.seed)
+            with torch.no_grad(), drawing(generator):
                 return estimator(x[rows], y[rows[order]]).item()
 
-        return len(rows), statistic
+        return rows, statistic
 
     def _cross_fit(self, side: Columns) -> Outcome:
         """The estimator on each fold, fitted to the others."""
@@ -356,7 +373,8 @@ class _EstimatorRun(Run):
             estimator = self._fit_outside(make, p.folds, fold, x, y, history)
             fitted.append(estimator)
             chunks = np.array_split(rows, math.ceil(len(rows) / PAIRED))
-            with torch.no_grad():
+            generator = torch.Generator(p.device).manual_seed(p.seed + fold)
+            with torch.no_grad(), drawing(generator):
                 values.append(float(np.mean([estimator(x[c], y[c]).item() for c in chunks])))
                 some = rows[:PAIRED]
                 qualities.append(diagnostics.quality_of(estimator, x[some], y[some]))
@@ -384,8 +402,8 @@ class _EstimatorRun(Run):
         """An estimator fitted to the rows of the other folds."""
         p = self.problem
         train, check = split_rows(folds, fold)
-        torch.manual_seed(p.seed + fold)
-        estimator = make().to(p.device)
+        with drawing(p.seed + fold):
+            estimator = make().to(p.device)
         fit(
             estimator,
             x[train],

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from numbers import Integral
+from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
 import torch
@@ -212,6 +212,35 @@ def weighted_mean(
         return values.mean(0)
     total = weights.sum()
     return torch.tensordot(weights, values, 1) / torch.where(total == 0, 1.0, total)
+
+
+def check_level(level: object) -> None:
+    """Check how often an interval is to cover the truth."""
+    if not isinstance(level, Real) or not 0 < float(level) < 1:
+        raise ValueError(
+            f"Expected a level between 0 and 1 but got {level!r}; leave it out for 0.95."
+        )
+
+
+def check_count(name: str, value: object, least: int) -> None:
+    """Check a setting that is a whole number.
+
+    Example:
+        >>> check_count("permutations", 199, 0)
+    """
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+        raise ValueError(
+            f"Expected {name} to be a whole number >= {least} but got {value!r}; "
+            f"leave {name} out for its default."
+        )
+
+
+def check_seed(seed: object) -> None:
+    """Check a seed that is kept, of numpy's and of torch's generators."""
+    if not isinstance(seed, Integral) or isinstance(seed, bool) or not 0 <= int(seed) < 2**63:
+        raise ValueError(
+            f"Expected seed to be a whole number >= 0 but got {seed!r}; pass seed=0, for example."
+        )
 
 
 def holds_samples(value: object) -> bool:

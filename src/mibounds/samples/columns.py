@@ -13,8 +13,10 @@ numbers that do not repeat, so they look at `Columns.smooth`, which has such noi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -22,14 +24,16 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from mibounds.samples.arrays import EXACT, find_absent, split_columns
+
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
 Kind = Literal["continuous", "discrete"]
 FEW = 50  # whole numbers of so many values at most are labels, if each has about 20 rows
-BITS = ("8", "16", "32", "64")
-# Kinds of columns of pandas whose missing values compare with nothing.
-NULLABLE = {"boolean", "Float32", "Float64", *(f"{u}Int{b}" for u in ("", "U") for b in BITS)}
+CELLS = 50_000_000  # numbers at most that stand for one column of labels
+LARGEST = 1e150  # whose square is a number
+NAMES = 0.9  # labels per row above which they name the rows
 WIDE = 10  # columns of whole numbers from which on they are numbers: pixels and counts, not labels
 
 
@@ -45,6 +49,7 @@ class Columns:
         smooth: the same values, but noise tells those apart that are equal in a continuous column.
         constant: names of the columns that were left out, since they do not vary.
         normal: whether the continuous columns are normal scores.
+        ranked: names of the columns of numbers whose ranks take their place.
     """
 
     name: str
@@ -54,6 +59,7 @@ class Columns:
     smooth: Float[np.ndarray, "n d"]
     constant: tuple[str, ...] = ()
     normal: bool = False
+    ranked: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.values)
@@ -115,21 +121,36 @@ class Columns:
         error = float(shares.std()) / math.sqrt(len(codes))
         return float(shares.mean()) + (labels - 1) / (2 * len(codes)), error
 
-    def inputs(self, smooth: bool = False) -> Float[np.ndarray, "n k"]:
+    def inputs(
+        self, smooth: bool = False, rows: Int[np.ndarray, " m"] | None = None
+    ) -> Float[np.ndarray, "m k"]:
         """Numbers for a network: continuous columns standardised, labels as indicators.
 
         Args:
             smooth: without equal numbers in continuous columns, as a density needs them.
+            rows: some of the rows, in which labels that do not occur have no indicator; all rows if
+                left out.
         """
-        parts = [np.empty((len(self), 0))]
+        some = slice(None) if rows is None else rows
+        parts = [np.empty((len(self) if rows is None else len(rows), 0))]
         for v, k in zip((self.smooth if smooth else self.values).T, self.kinds, strict=True):
             if k == "continuous":
                 scale = np.abs(v - v.mean()).max() or 1.0  # before anything is squared
                 v = (v - v.mean()) / scale
-                parts.append((v / (v.std() or 1.0))[:, None])
+                parts.append((v / (v.std() or 1.0))[some, None])
             else:
-                parts.append(np.eye(int(v.max()) + 1)[v.astype(int)][:, 1:])
+                shown = np.arange(int(v.max()) + 1) if rows is None else np.unique(v[some])
+                self._check_cells(len(parts[0]), len(shown))
+                parts.append((v[some, None] == shown[shown > 0]).astype(np.float64))
         return np.concatenate(parts, 1)
+
+    def _check_cells(self, rows: int, labels: int) -> None:
+        if rows * labels > CELLS:
+            raise ValueError(
+                f"Expected at most {CELLS // rows} labels in a column of {self.name} with {rows} "
+                f"rows, each of which becomes a column, but got {labels}; group rare labels, or "
+                'use "plug_in" for labels on both sides.'
+            )
 
 
 def normal_scores(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
@@ -175,10 +196,7 @@ def find_missing(name: str, data: Any) -> Bool[np.ndarray, " n"]:
     raw, _ = split_columns(name, data)
     missing = np.zeros(len(raw[0]) if raw else 0, bool)
     for column in raw:
-        if column.dtype.kind == "O":
-            missing |= np.array([v is None or v != v for v in column], bool)
-        elif column.dtype.kind in "fmM":
-            missing |= np.isnan(column) if column.dtype.kind == "f" else np.isnat(column)
+        missing |= find_absent(column)
     return missing
 
 
@@ -224,7 +242,7 @@ def as_columns(
             f"Expected a kind for each of {len(raw)} columns but got {len(given)}; "
             "pass None for those to be recognised."
         )
-    read: list[tuple[np.ndarray, Kind]] = [
+    read: list[tuple[np.ndarray, Kind, bool]] = [
         _read(f"column {label} of {name}", column, kind)
         for label, column, kind in zip(labels, raw, given, strict=True)
     ]
@@ -236,7 +254,7 @@ def as_columns(
     if len(counted) >= WIDE:
         for j in counted:
             read[j] = _read(f"column {labels[j]} of {name}", raw[j], "continuous")
-    values, found = zip(*read, strict=True)
+    values, found, ranked = zip(*read, strict=True)
     varies = [j for j, v in enumerate(values) if (v != v[0]).any()]
     rng = np.random.default_rng([len(name), *name.encode()])  # other noise for x than for y
     smooth = [break_ties(values[j], rng) if found[j] == "continuous" else values[j] for j in varies]
@@ -249,7 +267,30 @@ def as_columns(
         tuple(labels[j] for j in varies),
         np.stack(smooth, 1) if ties else table,  # the same where nothing is equal, for memory
         tuple(label for j, label in enumerate(labels) if j not in varies),
+        ranked=tuple(label for label, is_rank in zip(labels, ranked, strict=True) if is_rank),
     )
+
+
+def check_repeats(side: Columns) -> Columns:
+    """Check that labels do not just name the rows: nothing can be learnt about those.
+
+    Example:
+        >>> check_repeats(as_columns("x", ["a", "b", "b", "b"])).width
+        1
+    """
+    for label, kind, values in zip(side.labels, side.kinds, side.values.T, strict=True):
+        if kind == "discrete" and are_names(values):
+            raise ValueError(
+                f"Expected labels that repeat in column {label} of {side.name} but got "
+                f"{len(np.unique(values))} different ones in {len(values)} rows; leave out what "
+                "only names the rows, group the labels, or declare the column continuous."
+            )
+    return side
+
+
+def are_names(codes: Float[np.ndarray, " n"]) -> bool:
+    """Whether labels are nearly all different."""
+    return len(codes) > FEW and len(np.unique(codes)) > NAMES * len(codes)
 
 
 def split_dataset(data: Dataset) -> tuple[Tensor, Tensor]:
@@ -277,88 +318,34 @@ def split_dataset(data: Dataset) -> tuple[Tensor, Tensor]:
     )
 
 
-def split_columns(name: str, data: Any) -> tuple[list[np.ndarray], list[str]]:
-    """Each column apart, with its name."""
-    if isinstance(data, Tensor):
-        data = data.detach().cpu()
-        data = (data.double() if data.is_floating_point() else data).numpy()
-    elif hasattr(data, "columns") and hasattr(data, "dtypes"):  # a data frame
-        names = [str(c) for c in data.columns]
-        columns = [data[c] for c in data.columns]
-        if any(getattr(c, "ndim", 1) != 1 for c in columns):
-            raise ValueError(
-                f"Expected {name} with different names of columns but got {names}; "
-                f"rename them, or pass {name}.to_numpy()."
-            )
-        return [_series(c) for c in columns], names
-    elif hasattr(data, "to_numpy"):  # a series
-        return [_series(data)], [str(getattr(data, "name", None) or 0)]
-    if isinstance(data, np.ma.MaskedArray):  # what is masked is missing
-        data = np.ma.filled(data.astype(np.float64), np.nan)
-    try:
-        array = np.asarray(data)
-    except ValueError as error:
-        raise ValueError(
-            f"Expected {name} as a table with rows of one length but got {type(data).__name__} "
-            "with rows that differ; pad or cut them to one length."
-        ) from error
-    if array.ndim == 0:
-        raise ValueError(
-            f"Expected {name} with one sample per row but got a single value; "
-            "pass an array of shape (n,) or (n, d)."
-        )
-    array = array.reshape(len(array), math.prod(array.shape[1:]))
-    return list(array.T), [str(j) for j in range(array.shape[1])]
-
-
-def _series(series: Any) -> np.ndarray:
-    kind = str(series.dtype)
-    if kind.lower().startswith("categor"):
-        return np.array([None if v != v else str(v) for v in series.to_numpy()], dtype=object)
-    if kind in NULLABLE:
-        return series.to_numpy(dtype=np.float64, na_value=np.nan)
-    if kind == "string":
-        return series.to_numpy(dtype=object, na_value=None)
-    return series.to_numpy()
-
-
-def _read(where: str, column: np.ndarray, kind: str | None) -> tuple[np.ndarray, Kind]:
-    """One column as numbers or codes."""
+def _read(where: str, column: np.ndarray, kind: str | None) -> tuple[np.ndarray, Kind, bool]:
+    """One column as numbers or codes, its kind, and whether ranks take the place of numbers."""
     if kind not in (None, "continuous", "discrete"):
         raise ValueError(
             f'Expected a kind "continuous" or "discrete" for {where} but got {kind!r}; '
             "pass None to have it recognised."
         )
+    absent = find_absent(column)
+    if absent.any() and column.dtype.kind not in "fc":
+        raise ValueError(
+            f"Expected {where} without missing values but got {absent.sum()}, the first in row "
+            f"{absent.argmax()}; pass drop_missing=True to leave out these rows, or fill them."
+        )
     if column.dtype.kind == "O":
-        missing = np.array([v is None or v != v for v in column])
-        if missing.any():
-            raise ValueError(
-                f"Expected {where} without missing values but got {missing.sum()}, the first in "
-                f"row {missing.argmax()}; pass drop_missing=True to leave out these rows, or fill "
-                "them."
-            )
-        if all(isinstance(v, int | float | np.number) for v in column):
-            column = column.astype(np.float64)
-        else:
-            column = column.astype(str)
+        column = _from_objects(where, column)
     if column.dtype.kind in "US":
         if kind == "continuous":
             raise ValueError(
                 f"Expected numbers in {where} but got text such as {str(column[0])[:30]!r}; "
                 'convert it to numbers, or say that it is "discrete".'
             )
-        return _encode(column), "discrete"
+        return _encode(column), "discrete", False
     if column.dtype.kind in "mM":
-        if np.isnat(column).any():
-            raise ValueError(
-                f"Expected {where} without missing values but got {np.isnat(column).sum()}; "
-                "pass drop_missing=True to leave out these rows, or fill them."
-            )
         column = column.astype(np.int64)  # a time is a number
     if column.dtype.kind not in "biuf":
         raise ValueError(
             f"Expected numbers or labels in {where} but got {column.dtype}; "
-            "bring complex numbers to real ones first."
+            "bring complex numbers to real ones, and records to columns."
         )
     numbers = column.astype(np.float64)
     bad = ~np.isfinite(numbers)
@@ -372,8 +359,48 @@ def _read(where: str, column: np.ndarray, kind: str | None) -> tuple[np.ndarray,
         whole = (numbers == np.floor(numbers)).all()
         few = len(np.unique(column)) <= max(2, min(FEW, len(numbers) // 20))
         kind = "discrete" if whole and few else "continuous"
-    # Large integers that differ may be equal as floating-point numbers.
-    return (_encode(column), "discrete") if kind == "discrete" else (numbers, "continuous")
+    if kind == "discrete":
+        return _encode(column), "discrete", False
+    merged = _merged(column, numbers)
+    return _encode(column) if merged else numbers, "continuous", merged
+
+
+def _merged(column: np.ndarray, numbers: np.ndarray) -> bool:
+    """Whether the ranks of numbers, which share what those share, take their place.
+
+    As floating-point numbers some would be equal that are not, or their squares overflow.
+    """
+    largest = np.abs(numbers).max()
+    if column.dtype.kind in "iu" and largest >= EXACT:
+        return len(np.unique(numbers)) < len(np.unique(column))
+    return bool(largest > LARGEST)
+
+
+def _from_objects(where: str, column: np.ndarray) -> np.ndarray:
+    """Objects as numbers where all are, else as text; large whole numbers stay exact."""
+    if all(isinstance(v, Integral | np.bool_) for v in column):
+        values = [int(v) for v in column]
+        if max(map(abs, values)) < 2**63:
+            return np.array(values, dtype=np.int64)
+        if min(values) >= 0 and max(values) < 2**64:
+            return np.array(values, dtype=np.uint64)
+        places = {v: place for place, v in enumerate(sorted(set(values)))}
+        return np.array([places[v] for v in values])  # what is shared depends on their order
+    if all(isinstance(v, Real | Decimal | np.bool_) for v in column):
+        try:
+            return column.astype(np.float64)
+        except OverflowError as error:
+            raise ValueError(
+                f"Expected numbers up to 1e308 in {where} but got larger ones; "
+                "pass their logarithms."
+            ) from error
+    odd = next((v for v in column if not isinstance(v, Hashable) or hasattr(v, "__array__")), None)
+    if odd is not None and not isinstance(odd, np.generic):
+        raise ValueError(
+            f"Expected numbers or labels in {where} but got values such as a {type(odd).__name__}; "
+            "give each value a column of its own."
+        )
+    return np.array([str(v) for v in column])
 
 
 def _encode(column: np.ndarray) -> np.ndarray:

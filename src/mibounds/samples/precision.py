@@ -1,4 +1,4 @@
-"""Full precision where autocast would take digits away."""
+"""Full precision where autocast would take digits away, and torch's own settings for a function."""
 
 from __future__ import annotations
 
@@ -36,3 +36,43 @@ def in_full_precision(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
 
     return call
+
+
+def undisturbed(function: Callable[P, R]) -> Callable[P, R]:
+    """A function that runs the same wherever it is called, as far as torch's settings go.
+
+    It runs without autocast and inference mode, as it may fit models, and what it makes is on the
+    CPU unless it says otherwise, whatever the default device is.
+
+    Example:
+        >>> make = undisturbed(lambda: torch.ones(2))
+        >>> with torch.inference_mode(), torch.device("meta"):
+        ...     made = make()
+        >>> made.device.type, made.is_inference()
+        ('cpu', False)
+    """
+
+    @functools.wraps(function)
+    @in_full_precision
+    @torch.inference_mode(False)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        if torch.get_default_device().type == "cpu":  # which is faster without the context
+            return function(*args, **kwargs)
+        with torch.device("cpu"):
+            return function(*args, **kwargs)
+
+    return call
+
+
+def find_device(device: str | torch.device | None) -> torch.device:
+    """The device, on which a number was put and read again."""
+    try:
+        where = torch.device(device or "cpu")
+        torch.ones(1, device=where).item()
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
+        raise ValueError(
+            f"Expected a device that is there but got {str(device)!r} ({reason}); leave device out "
+            "for the CPU."
+        ) from error
+    return where

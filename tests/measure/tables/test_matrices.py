@@ -382,7 +382,7 @@ def test_a_report(found, tmp_path):
     ("settings", "message"),
     [
         ({"budget": "slow"}, r'Expected budget to be "default" or "fast" but got'),
-        ({"level": 1.0}, r"Expected level to be between 0 and 1 but got 1.0"),
+        ({"level": 1.0}, r"Expected a level between 0 and 1 but got 1.0"),
         ({"correction": "x"}, r"Expected correction to be one of"),
         ({"backend": "x"}, r"Expected backend to be one of loky, threading, dask, ray but got"),
         ({"scheduler": "x"}, r"Expected backend dask or ray with scheduler but got 'loky'"),

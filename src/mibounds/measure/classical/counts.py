@@ -145,7 +145,13 @@ def _codes(name: str, x: Shaped[np.ndarray, "n d"]) -> Int[np.ndarray, " n"]:
     """Rows as integers 0 .. K - 1, equal where the rows are."""
     if x.dtype == object:  # values may not be sortable
         seen: dict[tuple, int] = {}
-        return np.array([seen.setdefault(tuple(row), len(seen)) for row in x])
+        try:
+            return np.array([seen.setdefault(tuple(row), len(seen)) for row in x])
+        except TypeError as error:
+            raise ValueError(
+                f"Expected labels in {name} but got values such as a {type(x[0, 0]).__name__}; "
+                "give each value a column of its own."
+            ) from error
     values, codes = np.unique(x, axis=0, return_inverse=True)
     if x.dtype.kind == "f" and len(values) == len(x):
         raise ValueError(
@@ -182,9 +188,10 @@ def _relevant(counts: Int[np.ndarray, " k"], most: int) -> int:
     Panzeri and Treves 1996.
     """
     n, k = counts.sum(), len(counts)
+    sizes, times = np.unique(counts, return_counts=True)  # few, however many labels there are
     empty = np.arange(most - k + 1)
     each = 1 - (n / (n + k)) ** (1 / n)
-    full = (1 - each * empty)[:, None] * (counts + 1) / (n + k)
-    full[0] = counts / n  # no empty cells: plain frequencies
-    expected = (1 - (1 - full) ** n).sum(1) + empty * (1 - (1 - each) ** n)
+    full = (1 - each * empty)[:, None] * (sizes + 1) / (n + k)
+    full[0] = sizes / n  # no empty cells: plain frequencies
+    expected = (1 - (1 - full) ** n) @ times + empty * (1 - (1 - each) ** n)
     return k + int(np.abs(expected - k).argmin())

@@ -14,7 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mibounds.samples.arrays import to_array
 from mibounds.samples.checks import check_finite
+from mibounds.samples.columns import LARGEST
+from mibounds.samples.precision import undisturbed
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Shaped
@@ -54,6 +57,7 @@ class ClassicalEstimator(ABC):
     most_rows: ClassVar[int | None] = None
     most_rows_of_few: ClassVar[int | None] = None
 
+    @undisturbed
     def __call__(self, x: Samples, y: Samples) -> float:
         """Estimate I(x; y).
 
@@ -102,10 +106,11 @@ def as_rows(x: Samples, y: Samples) -> tuple[Shaped[np.ndarray, "n x"], Shaped[n
     """Both sides of n >= 2 joint samples as arrays of any dtype, with one sample per row."""
     rows = []
     for name, value in (("x", x), ("y", y)):
-        if isinstance(value, Tensor):  # numpy has no bfloat16
-            value = value.detach().cpu()
-            value = (value.double() if value.is_floating_point() else value).numpy()
-        array = np.asarray(value)
+        if hidden := int(np.ma.getmaskarray(value).sum()) if np.ma.isMaskedArray(value) else 0:
+            raise ValueError(
+                f"Expected {name} without masked values but got {hidden}; drop or fill them."
+            )
+        array = to_array(name, value)
         if array.ndim == 1:
             array = array[:, None]
         if array.ndim != 2 or not array.shape[1]:
@@ -154,6 +159,8 @@ def as_numbers(
                 f"Expected every column of {name} to vary but got column {constant.argmax()} with "
                 "the same value in every row; drop it, since it carries no information."
             )
+        largest = np.abs(array).max(0)
+        array = array / np.where(largest > LARGEST, largest, 1)  # so that no sum overflows
         array = array - array.mean(0)
         array[:, constant] = 0  # not the rounding error of the mean
         array /= np.where(constant, 1, np.abs(array).max(0))  # before anything is squared

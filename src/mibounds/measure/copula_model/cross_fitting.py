@@ -24,6 +24,7 @@ from mibounds.measure.copula_model.gaussian_regressions import GaussianRegressio
 from mibounds.measure.copula_model.label_regressions import ROWS, regress_labels
 from mibounds.measure.copula_model.student_copulas import StudentCopula
 from mibounds.measure.splits import split_rows
+from mibounds.samples.seeds import drawing
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -318,8 +319,7 @@ class CrossFitting:
         """Models of the rows ``train`` that beat the log-likelihood ``base`` on ``check``."""
         models, steps = [], 0
         for member in range(self.effort.members):
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(self.seed + 1000 * fold + member)
+            with drawing(self.seed + 1000 * fold + member):
                 model = make().to(self.device)
             checks: list[tuple[str, Check]] = []
             fit(

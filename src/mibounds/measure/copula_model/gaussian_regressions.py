@@ -11,7 +11,7 @@ from mibounds.measure.classical.interfaces import digamma
 from mibounds.samples.columns import normal_scores
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Float, Int
 
 RANKS_MATTER = 20_000  # rows from which on they hide nothing that an interval would show
 SIMULATED = 4000  # rows in all
@@ -56,13 +56,45 @@ class GaussianRegression:
         e = self.residuals(a, t)
         return -0.5 * (e**2).sum(1) - self.log_volume - 0.5 * e.shape[1] * math.log(2 * math.pi)
 
+    def cost_of_groups(
+        self,
+        a: Float[np.ndarray, "n k"],
+        t: Float[np.ndarray, "n d"],
+        groups: Int[np.ndarray, " n"],
+    ) -> float:
+        """Twice the nats per row that the fit gains, beyond those of independent rows."""
+        if not a.shape[1]:
+            return 0.0
+        e = self.residuals(a, t)
+        centred = a - self.centre
+        sizes, axes = np.linalg.eigh(centred.T @ centred / len(a))
+        kept = sizes > 1e-10 * sizes[-1]
+        white = centred @ (axes[:, kept] / np.sqrt(sizes[kept]))
+        order = np.argsort(groups, kind="stable")
+        ends = np.cumsum(np.bincount(groups))[:-1]
+        together = sum(
+            float(((white[rows].T @ e[rows]) ** 2).sum()) for rows in np.split(order, ends)
+        )
+        apart = float((white**2).sum(1) @ (e**2).sum(1))
+        return (together - apart) / len(a) ** 2
+
 
 def gaussian_information(
-    s: Float[np.ndarray, "n a"], t: Float[np.ndarray, "n d"], z: Float[np.ndarray, "n b"]
+    s: Float[np.ndarray, "n a"],
+    t: Float[np.ndarray, "n d"],
+    z: Float[np.ndarray, "n b"],
+    groups: Int[np.ndarray, " n"] | None = None,
 ) -> tuple[float, Float[np.ndarray, " n"]]:
     """I(s; t | z) if t is a linear regression with Gaussian residuals, and each row's share.
 
     The logarithm of a Wishart determinant has a known mean, so the bias is subtracted exactly.
+    Where rows of a group depend on each other, what they add to it is that of Takeuchi's criterion.
+
+    Args:
+        s: one side.
+        t: the other side.
+        z: given columns.
+        groups: a code 0, 1, ... for each row; every row is independent if left out.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(1000, 2))
@@ -82,7 +114,10 @@ def gaussian_information(
                 f"{len(t)}; pass fewer columns."
             )
         psi = digamma((m - np.arange(d)) / 2).sum()
-        biases.append(psi + d * math.log(2 / len(t)))  # E log|S| - log|Σ| of S = RSS / n
+        bias = psi + d * math.log(2 / len(t))  # E log|S| - log|Σ| of S = RSS / n
+        if groups is not None:
+            bias -= regression.cost_of_groups(a, t, groups)
+        biases.append(bias)
     shares = densities[0] - densities[1] + 0.5 * (biases[0] - biases[1])
     return float(shares.mean()), shares
 

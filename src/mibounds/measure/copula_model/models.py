@@ -15,10 +15,10 @@ from mibounds.measure.copula_model.cross_fitting import CopulaFit, CrossFitting,
 from mibounds.measure.copula_model.gaussian_regressions import cost_of_ranks, gaussian_information
 from mibounds.measure.copula_model.label_regressions import enough_rows, log_frequencies
 from mibounds.measure.splits import split_rows
-from mibounds.samples.columns import Columns
+from mibounds.samples.columns import CELLS, Columns
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Float, Int
 
 WIDEST = 24  # columns to model beyond which networks learn nothing that a regression does not
 WORTH = 0.005  # nats that networks add from which on it is asked how they grow with the rows
@@ -71,6 +71,7 @@ class CopulaModel:
         given: Columns | None,
         folds: Sequence[np.ndarray],
         progress: Callable[[float], None] | None = None,
+        groups: Int[np.ndarray, " n"] | None = None,
     ) -> CopulaFit:
         """Measure I(x; y), or I(x; y | given), in nats.
 
@@ -80,15 +81,18 @@ class CopulaModel:
             given: conditioning columns, if any.
             folds: rows of each fold.
             progress: called with the share of the work that is done.
+            groups: codes of rows that depend on each other; each group is in one fold.
         """
 
         def report(part: float) -> None:
             if progress is not None:
                 progress(part)
 
-        found = self._measure(x, y, given, folds, 1, lambda part: report(0.6 * part))
+        found = self._measure(x, y, given, folds, groups, 1, lambda part: report(0.6 * part))
         if found.learnt > WORTH:  # what learns nothing from all rows learns nothing from half
-            half = self._measure(x, y, given, folds, 2, lambda part: report(0.6 + 0.4 * part))
+            half = self._measure(
+                x, y, given, folds, groups, 2, lambda part: report(0.6 + 0.4 * part)
+            )
             found.growth = max(0.0, found.nats - max(0.0, half.nats))
         report(1.0)
         return found
@@ -99,6 +103,7 @@ class CopulaModel:
         y: Columns,
         given: Columns | None,
         folds: Sequence[np.ndarray],
+        groups: Int[np.ndarray, " n"] | None,
         thin: int,
         progress: Callable[[float], None],
     ) -> CopulaFit:
@@ -114,6 +119,12 @@ class CopulaModel:
         work.rounds = 2 * (bool(labels.width) + bool(numbers.width))
         if labels.width:
             codes, classes = labels.codes()
+            if len(codes) * classes > CELLS:
+                raise ValueError(
+                    f"Expected at most {CELLS // len(codes)} labels in {target.name} for "
+                    f"{self.name} with {len(codes)} rows but got {classes}; group rare labels, or "
+                    f"leave {self.name} out."
+                )
             rest = np.hstack([s, z])
             most = work.log_likelihood("q(labels | rest)", rest, codes, classes, pair=True)
             least = (
@@ -131,7 +142,7 @@ class CopulaModel:
         if numbers.width:
             t = numbers.smooth
             both = source.kinds + (() if given is None else given.kinds)
-            found.gaussian, pointwise = gaussian_information(s, t, z)
+            found.gaussian, pointwise = gaussian_information(s, t, z, groups)
             if target.normal and "discrete" not in (*both, *target.kinds):
                 cost = cost_of_ranks(s, t, z, np.random.default_rng([self.seed, 4]))
                 found.gaussian, pointwise = found.gaussian + cost, pointwise + cost

@@ -28,7 +28,9 @@ from mibounds.measure.series.autocorrelations import STRETCHES, autocorrelation,
 from mibounds.measure.series.pairs import SeriesPair, Window, lag_window, transfer_window
 from mibounds.measure.series.results import Lag, Lags, Transfer
 from mibounds.measure.series.surrogates import features, p_values
-from mibounds.samples.columns import Columns, as_columns, find_missing
+from mibounds.samples.checks import check_count, check_level, check_seed
+from mibounds.samples.columns import Columns, as_columns, check_repeats, find_missing
+from mibounds.samples.precision import undisturbed
 
 __all__ = ["lags"]
 
@@ -38,6 +40,7 @@ PER_CELL = 5  # rows that a cell of counts needs
 METHODS = ("default", "gaussian", "neighbours", "counts")
 
 
+@undisturbed
 def lags(
     x: Any,
     y: Any,
@@ -92,7 +95,7 @@ def lags(
         (3, 0.4, 0.005)
     """
     start = time.perf_counter()
-    _check(max_lag, given_past, method, level, permutations)
+    _check(max_lag, given_past, method, level, permutations, seed)
     unit = find_unit(x, y)
     x, y = _read(x, y, (x_kinds, y_kinds), max_lag)
     pair = SeriesPair(x, y, seed)
@@ -195,16 +198,13 @@ def _measure(
 # --- what comes in -------------------------------------------------------------------------------
 
 
-def _check(max_lag: int, past: Any, method: str, level: float, permutations: int) -> None:
-    if not 0 < level < 1:
-        raise ValueError(
-            f"Expected a level between 0 and 1 but got {level}; leave it out for 0.95."
-        )
-    for name, value, least in (("max_lag", max_lag, 1), ("permutations", permutations, 0)):
-        if value < least:
-            raise ValueError(
-                f"Expected {name} >= {least} but got {value}; leave {name} out for its default."
-            )
+def _check(
+    max_lag: int, past: Any, method: str, level: float, permutations: int, seed: int
+) -> None:
+    check_level(level)
+    check_seed(seed)
+    check_count("max_lag", max_lag, 1)
+    check_count("permutations", permutations, 0)
     if past != "auto" and not (isinstance(past, int) and past >= 0):
         raise ValueError(
             f'Expected given_past as a number of rows or "auto" but got {past!r}; '
@@ -228,7 +228,7 @@ def _read(x: Any, y: Any, kinds: tuple[Any, Any], max_lag: int) -> tuple[Columns
                 f"{missing.argmax()}; fill them in, since without these rows the others would no "
                 "longer be at equal distances."
             )
-        side = as_columns(name, data, kind)
+        side = check_repeats(as_columns(name, data, kind))
         if not side.width:
             raise ValueError(
                 f"Expected {name} to vary but got one value in all rows; pass a series that "

@@ -24,6 +24,7 @@ import torch
 from mibounds.files import UNREADABLE, replacing
 from mibounds.measure.tables.values import FIELDS, measure_pairs
 from mibounds.measure.tables.variables import Rows, Variable
+from mibounds.samples.precision import find_device
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["BACKENDS", "measure_blocks"]
 
 BACKENDS = ("loky", "threading", "dask", "ray")
-FORM = 1  # of the numbers in a folder; another one wherever they change
+FORM = 2  # of the numbers in a folder; another one wherever they change
 PAIRS = 4e6  # rows times pairs of a block, some seconds of work
 SETTINGS = "table.json"
 
@@ -81,8 +82,7 @@ def measure_blocks(
             done += _pairs(rows, columns, same)
     if progress is not None:
         progress(done / max(total, 1), "pairs")
-    kind = torch.device(device or "cpu")
-    _check_device(kind)
+    kind = find_device(device)
     calls = (
         (number, [left[i] for i in blocks[number][0]], [others[j] for j in blocks[number][1]],
          same and blocks[number][0] == blocks[number][1], fast, str(kind))
@@ -148,14 +148,6 @@ def _measure(
     finally:
         torch.set_num_threads(threads)
     return number, part
-
-
-def _check_device(device: torch.device) -> None:
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(
-            f"Expected a GPU for device={str(device)!r} but torch finds none here; "
-            "leave device out to use the CPU."
-        )
 
 
 # --- over processes ------------------------------------------------------------------------------

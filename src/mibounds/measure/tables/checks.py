@@ -9,8 +9,9 @@ import numpy as np
 
 from mibounds.measure.results import Advice
 from mibounds.measure.tables.significance import correct
-from mibounds.measure.tables.values import FEWEST, can_look
+from mibounds.measure.tables.values import FEWEST, METHODS, can_look
 from mibounds.measure.tables.variables import Variable
+from mibounds.samples.checks import check_level, check_seed
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -35,6 +36,16 @@ def look_at(found: Float[np.ndarray, "6 m"]) -> tuple[Advice, ...]:
                 "Collect more rows, or fill in what is missing.",
             )
         )
+    named = int((found[5] == METHODS.index("too many labels")).sum())
+    if named:
+        advice.append(
+            Advice(
+                "labels-name-rows",
+                f"{named} pairs have a column of labels that are nearly all different, such as the "
+                "names of the rows, and no value.",
+                "Leave that column out, group its labels, or declare it continuous.",
+            )
+        )
     high = int(np.isinf(found[2]).sum())
     if high:
         advice.append(
@@ -56,17 +67,15 @@ def look_at(found: Float[np.ndarray, "6 m"]) -> tuple[Advice, ...]:
     return tuple(advice)
 
 
-def check_settings(budget: str, level: float, correction: str) -> None:
+def check_settings(budget: str, level: float, correction: str, seed: int) -> None:
     """Check what does not depend on the table."""
     correct(np.empty(0), correction)
     if budget not in ("default", "fast"):
         raise ValueError(
             f'Expected budget to be "default" or "fast" but got {budget!r}; leave it out.'
         )
-    if not 0 < level < 1:
-        raise ValueError(
-            f"Expected level to be between 0 and 1 but got {level}; pass 0.95, for example."
-        )
+    check_level(level)
+    check_seed(seed)
 
 
 def check_rows(sides: Mapping[str, Sequence[Variable]]) -> None:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["measure_gains"]
 
 DEGREE = 4  # of the cosines of a number, beside its normal score
+CLASSES = 100  # most labels of the target, whose model grows with their square
 LABELS = 20  # most labels of a column that has an indicator for each
 RIDGE = 1e-2  # rows' worth of shrinkage, so that labels that are told apart have a fit
 STEPS = 15  # of Newton's method
@@ -65,6 +66,11 @@ def measure_gains(
     rows = np.logical_and.reduce([v.present for v in (y, *chosen)])
     codes = np.unique(y.values[rows], return_inverse=True)[1]
     n, classes = len(codes), int(codes.max()) + 1
+    if classes > CLASSES:
+        raise ValueError(
+            f'Expected at most {CLASSES} labels of {y.name} for given="selected" but got '
+            f"{classes}; group rare ones, or leave given out."
+        )
     known = np.concatenate([np.ones((n, 1)), *(_functions(v, rows) for v in chosen)], 1)
     p = _fit(known, codes, classes)
     most = -float(np.log(np.maximum(p[np.arange(n), codes], 1e-300)).mean())

@@ -26,6 +26,7 @@ from mibounds.measure.tables.scales import Unit
 from mibounds.measure.tables.significance import Correction, correct
 from mibounds.measure.tables.variables import read_variables
 from mibounds.progress import showing
+from mibounds.samples.precision import undisturbed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -95,6 +96,7 @@ class Matrix(MatrixData):
         write_matrix(path, self, title or matrix_title(self))
 
 
+@undisturbed
 def matrix(
     left: Any,
     right: Any = None,
@@ -156,7 +158,7 @@ def matrix(
         ((2, 1), [True, False])
     """
     start = time.perf_counter()
-    check_settings(budget, level, correction)
+    check_settings(budget, level, correction, seed)
     columns = read_variables("left", left, kinds, seed, names)
     others = columns if right is None else read_variables("right", right, right_kinds, seed,
                                                           right_names)  # fmt: skip

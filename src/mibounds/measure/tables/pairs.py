@@ -184,8 +184,7 @@ def labels_and_numbers(x: Int[np.ndarray, " n"], y: Float[Tensor, "J n"]) -> Pai
     share = torch.as_tensor(counts / n, device=device, dtype=y.dtype)
     codes = torch.as_tensor(x, device=device)
     basis = cosines(torch.special.ndtr(y), LABEL_DEGREE)[:, 1:]
-    one_hot = torch.nn.functional.one_hot(codes, len(counts)).to(y.dtype)
-    means = (basis @ one_hot) / (n * share)  # of the functions, (J, K, labels)
+    means = _sums(basis, codes, len(counts)) / (n * share)  # of the functions, (J, K, labels)
     energy = (means.double().square() * share).sum(-1)
     free = len(counts) - 1
     shells = 1 + torch.arange(LABEL_DEGREE, device=device)[:, None]
@@ -196,14 +195,21 @@ def labels_and_numbers(x: Int[np.ndarray, " n"], y: Float[Tensor, "J n"]) -> Pai
     each = _half_of_each(series, own, n).double()
     error = torch.sqrt(each.var(1) / n + (1 + kept) / (2 * n * n))
     tested, weight = _lumped(x)
-    one_hot = torch.nn.functional.one_hot(torch.as_tensor(tested, device=device)).to(y.dtype)
-    means = (basis[:, : max(TESTED)] @ one_hot).double() / n
+    codes = torch.as_tensor(tested, device=device)
+    means = _sums(basis[:, : max(TESTED)], codes, len(weight)).double() / n
     squares = (means.square() / torch.as_tensor(weight, device=device)).sum(-1)
     free = max(len(weight) - 1, 1)
     p_value = _least_of([(n * squares[:, :k].sum(1), free * k) for k in TESTED])
     nats = each.mean(1)
     found = (nats, error, nats, torch.sqrt(left / 2) / n, p_value)
     return PairValues(*(a.cpu().numpy() for a in found))
+
+
+def _sums(
+    basis: Float[Tensor, "J K n"], codes: Int[Tensor, " n"], labels: int
+) -> Float[Tensor, "J K labels"]:
+    """Sums of functions over the rows of each label."""
+    return basis.new_zeros(*basis.shape[:-1], labels).index_add_(2, codes, basis)
 
 
 def labels_and_labels(
@@ -232,24 +238,27 @@ def labels_and_labels(
 
 def _count(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float]:
     n = len(x)
-    wide = int(y.max()) + 1
-    joint = np.bincount(x * wide + y, minlength=(int(x.max()) + 1) * wide).reshape(-1, wide)
-    joint = joint / n
-    px, py = joint.sum(1), joint.sum(0)
-    cells = joint > 0
-    ratio = np.log(joint[cells] / np.outer(px, py)[cells])
-    plain = float(joint[cells] @ ratio)
-    free = (px > 0).sum() + (py > 0).sum() - cells.sum() - 1
+    px, py = np.bincount(x) / n, np.bincount(y) / n
+    joint, independent = _cells(x, y, px, py)
+    ratio = np.log(joint / independent)
+    plain = float(joint @ ratio)
+    free = (px > 0).sum() + (py > 0).sum() - len(joint) - 1
     nats = plain + free / (2 * n)
-    error = math.sqrt(
-        max(float(joint[cells] @ ratio**2) - plain**2, 0) / n + abs(free) / (2 * n * n)
-    )
+    error = math.sqrt(max(float(joint @ ratio**2) - plain**2, 0) / n + abs(free) / (2 * n * n))
     (a, pa), (b, pb) = _lumped(x), _lumped(y)
-    joint = np.bincount(a * len(pb) + b, minlength=len(pa) * len(pb)).reshape(len(pa), -1) / n
-    chi = n * ((joint**2 / np.outer(pa, pb)).sum() - 1)
+    joint, independent = _cells(a, b, pa, pb)
+    chi = n * ((joint**2 / independent).sum() - 1)
     freedom = max((len(pa) - 1) * (len(pb) - 1), 1)
     p = _chance(torch.tensor([max(chi, 0.0)], dtype=torch.float64), freedom)
     return max(nats, 0.0) if plain < 1e-12 else nats, error, float(p)
+
+
+def _cells(
+    x: np.ndarray, y: np.ndarray, px: np.ndarray, py: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Shares of the cells that occur, which are few of many, and their shares if independent."""
+    cells, counts = np.unique(x * len(py) + y, return_counts=True)
+    return counts / len(x), px[cells // len(py)] * py[cells % len(py)]
 
 
 def _lumped(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

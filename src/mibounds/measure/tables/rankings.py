@@ -23,6 +23,7 @@ from mibounds.measure.tables.significance import Correction, correct
 from mibounds.measure.tables.values import METHODS, measure_pairs
 from mibounds.measure.tables.variables import Rows, Variable, read_variables
 from mibounds.progress import showing
+from mibounds.samples.precision import undisturbed
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -83,6 +84,7 @@ class Ranking(RankingData):
         write_ranking(path, self, title or f"What tells of {self.target}")
 
 
+@undisturbed
 def rank(
     frame: Any,
     target: Any,
@@ -149,7 +151,7 @@ def rank(
         ([1, 2, None], True)
     """
     start = time.perf_counter()
-    check_settings(budget, level, correction)
+    check_settings(budget, level, correction, seed)
     if given not in (None, "selected"):
         raise ValueError(
             f'Expected given to be None or "selected" but got {given!r}; for conditioning columns '
@@ -157,6 +159,11 @@ def rank(
         )
     columns, y = _read(frame, target, kinds, target_kind, seed, names)
     check_rows({"the frame": columns, "target": [y]})
+    if y.names_rows:
+        raise ValueError(
+            f"Expected labels that repeat in the target {y.name} but got nearly as many as rows; "
+            'name another column, group the labels, or pass target_kind="continuous".'
+        )
     with showing(progress) as report:
         found = measure_blocks(
             [y], columns, fast=budget == "fast", device=device, n_jobs=n_jobs, backend=backend,

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["FEWEST", "FIELDS", "METHODS", "can_look", "measure_pairs"]
 
 FEWEST = 10  # rows
-METHODS = ("series", "neighbours", "counts", "definition", "too few rows")
+METHODS = ("series", "neighbours", "counts", "definition", "too few rows", "too many labels")
 # How the rows of the result are called. Below and above are the two sides of an interval as
 # standard deviations.
 FIELDS = ("nats", "below", "above", "p_value", "rows", "method")
@@ -73,6 +73,10 @@ def measure_pairs(
     found = np.empty((len(FIELDS), len(ys)))
     groups: dict[tuple[str, bytes], list[int]] = {}
     for j, y in enumerate(ys):
+        if x.names_rows or y.names_rows:
+            both = (x.present & y.present).sum()
+            found[:, j] = math.nan, math.nan, math.nan, math.nan, both, 5
+            continue
         groups.setdefault((y.kind, y.pattern), []).append(j)
     for (kind, _), mine in groups.items():
         complete = x.present & ys[mine[0]].present

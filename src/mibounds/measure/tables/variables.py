@@ -13,12 +13,13 @@ import numpy as np
 import torch
 
 from mibounds.measure.tables.pairs import prepare
+from mibounds.samples.arrays import split_columns
 from mibounds.samples.columns import (
     Kind,
+    are_names,
     as_columns,
     find_missing,
     normal_scores,
-    split_columns,
 )
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Variable:
         place: which column it is, the same for no other one.
         pattern: the same for columns with values in the same rows.
         tied: share of the rows that have the most common value.
+        names_rows: whether it has labels that are nearly all different.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Variable:
     place: tuple[str | int, ...]
     pattern: bytes = field(repr=False)
     tied: float = 0.0
+    names_rows: bool = False
 
     @property
     def entropy(self) -> float:
@@ -145,8 +148,9 @@ def entropy_of(counts: Int[np.ndarray, " k"]) -> float:
         (0.6936, 0.6931)
     """
     counts = counts[counts > 0]
-    p = counts / counts.sum()
-    return float(-(p * np.log(p)).sum()) + (len(p) - 1) / (2 * int(counts.sum()))
+    n = max(int(counts.sum()), 1)  # where there are none
+    p = counts / n
+    return float(-(p * np.log(p)).sum()) + max(len(p) - 1, 0) / (2 * n)
 
 
 def read_variables(
@@ -208,14 +212,16 @@ def _read(
     present = ~find_missing(what, column)
     values = np.zeros(len(column))
     found: Kind = "discrete"  # a constant, or nothing at all
-    tied = 1.0
+    tied, names_rows = 1.0, False
     if present.any():
         own = as_columns(f"{name} in {what}", column, kind, present)
         if own.width:
             found = own.kinds[0]
             values[present] = own.values[:, 0]
             tied = float(np.unique(own.values, return_counts=True)[1].max() / len(own))
+            names_rows = found == "discrete" and are_names(own.values[:, 0])
     # By its values, so that a column has the same noise in every table, and no other one has it.
     content = hashlib.blake2b(values.tobytes(), digest_size=8).digest()
     noise = np.random.default_rng([seed, *content]).random(len(column))
-    return Variable(name, found, values, present, noise, (what, j), pattern_of(present), tied)
+    pattern = pattern_of(present)
+    return Variable(name, found, values, present, noise, (what, j), pattern, tied, names_rows)
