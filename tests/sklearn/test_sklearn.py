@@ -111,3 +111,35 @@ def test_selectors_of_scikit_learn_take_the_scores(selectors, table):
 def test_numbers_of_columns_that_are_none(selectors, table, n):
     with pytest.raises(ValueError, match=r"^Expected n_features to be a number of columns, .*;"):
         mb.sklearn.InformationSelector(n).fit(*table)
+
+
+@pytest.mark.usefixtures("selectors")
+def test_what_is_masked_is_missing():
+    from mibounds.sklearn import InformationSelector
+
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(200, 2)), rng.normal(size=200)
+    X[:, 0] += y
+    mask = rng.random((200, 2)) < 0.2
+    gaps = np.where(mask, np.nan, X)
+    masked = np.ma.MaskedArray(np.where(mask, 1e6, X), mask)
+    for scores in (regression_scores, classification_scores):
+        target = y if scores is regression_scores else y > 0
+        assert scores(masked, target)[0].tolist() == scores(gaps, target)[0].tolist()
+        hidden = np.ma.MaskedArray(target, mask[:, 0])
+        kept = scores(gaps[~mask[:, 0]], target[~mask[:, 0]])[0]
+        assert scores(masked, hidden)[0] == pytest.approx(kept, abs=0.02)
+    found = InformationSelector(1).fit(masked, y).scores_
+    assert found.tolist() == InformationSelector(1).fit(gaps, y).scores_.tolist()
+    with pytest.raises(ValueError, match="NaN"):
+        InformationSelector(1).fit(X, np.ma.MaskedArray(y, mask[:, 0]))
+
+
+@pytest.mark.usefixtures("selectors")
+def test_large_whole_numbers_stay_apart():
+    from mibounds.sklearn import InformationSelector
+
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=200)
+    found = InformationSelector(1).fit((2**53 + y)[:, None], y)
+    assert found.scores_[0] > 0.6

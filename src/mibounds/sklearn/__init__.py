@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mibounds.measure.tables.rankings import rank
+from mibounds.samples.arrays import to_array
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -70,7 +71,7 @@ def regression_scores(X: Any, y: Any) -> tuple[Float[np.ndarray, " d"], Float[np
 
 def _scores(X: Any, y: Any, kind: str) -> tuple[np.ndarray, np.ndarray]:
     names = [str(j) for j in range(np.shape(X)[1])]
-    found = rank(X, np.asarray(y), target_kind=kind, correction="none", names=names)
+    found = rank(X, to_array("y", y), target_kind=kind, correction="none", names=names)
     by_name = {column.name: column for column in found.columns}
     nats = np.array([by_name[name].nats for name in names])
     return nats, np.array([by_name[name].p_value for name in names])

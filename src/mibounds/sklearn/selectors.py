@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from mibounds.measure.tables.rankings import rank
+from mibounds.samples.arrays import to_array
 
 try:
     from sklearn.base import BaseEstimator
@@ -91,8 +92,10 @@ class InformationSelector(SelectorMixin, BaseEstimator):
             X: numbers, (n, d); NaN where a value is missing.
             y: labels or numbers, (n,).
         """
+        # scikit-learn takes what is masked for values.
+        X, y = (to_array(n, v) if np.ma.isMaskedArray(v) else v for n, v in (("X", X), ("y", y)))
         X, y = validate_data(
-            self, X, y, dtype=np.float64, ensure_all_finite="allow-nan", multi_output=False,
+            self, X, y, dtype="numeric", ensure_all_finite="allow-nan", multi_output=False,
             y_numeric=False,
         )  # fmt: skip
         columns = X.shape[1]
