@@ -1,7 +1,9 @@
 """Files in, columns out; and one clear line for everything that can be wrong with a file."""
 
 import datetime
+import gzip
 import io
+import json
 import os
 import subprocess
 import sys
@@ -41,6 +43,11 @@ def parquet(columns, **options):
     return stream.getvalue()
 
 
+def json_lines(columns):
+    rows = zip(*columns.values(), strict=True)
+    return "\n".join(json.dumps(dict(zip(columns, row, strict=True))) for row in rows).encode()
+
+
 def npz(**arrays):
     stream = io.BytesIO()
     np.savez(stream, **arrays)
@@ -67,6 +74,11 @@ SAME = {
     "spaces.csv": CSV.replace(b"2.5", b" 2.5 "),
     "data.tsv": CSV.replace(b",", b"\t"),
     "DATA.CSV": CSV,
+    "packed.csv.gz": gzip.compress(CSV),
+    "parts.CSV.GZ": gzip.compress(CSV[:20]) + gzip.compress(CSV[20:]),
+    "packed.tsv.gz": gzip.compress(CSV.replace(b",", b"\t")),
+    "lines.jsonl": json_lines(FOUR),
+    "lines.jsonl.gz": gzip.compress(json_lines(FOUR)),
     "data.parquet": parquet(FOUR),
     "categories.parquet": parquet(FOUR, use_dictionary=True),
     "groups.parquet": parquet(FOUR, row_group_size=1),
@@ -321,6 +333,8 @@ SOME = {
     "large.parquet": lambda: parquet(LARGE, row_group_size=700),
     "large.arrow": lambda: arrow(LARGE, 700),
     "large.csv": large_csv,
+    "large.csv.gz": lambda: gzip.compress(large_csv(), 1),
+    "large.jsonl": lambda: json_lines({n: np.asarray(v).tolist() for n, v in LARGE.items()}),
     "large.npz": lambda: npz(a=LARGE["a"], b=np.arange(5000) % 3, c=LARGE["c"]),
     "large.npy": lambda: npy(np.stack([LARGE["a"], LARGE["c"], LARGE["c"]], 1)),
 }
@@ -624,11 +638,22 @@ BROKEN = {
     "all-npy.tsv": (GOOD["npy"], "looks like an NPY file; rename it to all-npy.npy"),
     "really-npz.npy": (GOOD["npz"], "looks like an NPZ or another zip file"),
     "really-npy.npz": (GOOD["npy"], "looks like an NPY file"),
+    "text.csv.gz": (CSV, "is damaged or not a gzip file: Not a gzipped file"),
+    "cut.csv.gz": (gzip.compress(CSV)[:-9], "damaged or not a gzip file: Compressed file ended"),
+    "late.csv.gz": (
+        gzip.compress(b"a,b\n" + b"1,2\n" * 40_000)[:-9], "damaged or not a CSV file: Compressed",
+    ),
+    "sum.csv.gz": (gzip.compress(CSV)[:-8] + bytes(8), "damaged or not a gzip file: CRC check"),
+    "really-npz.csv.gz": (gzip.compress(GOOD["npz"]), "or another zip file; unpack it first"),
+    "array.npy.gz": (gzip.compress(GOOD["npy"]), "ends in '.npy.gz'; save it as one of"),
+    "list.jsonl": (b"[1, 2]\n[3, 4]\n", "damaged or not a file of JSON lines"),
+    "cut.jsonl": (b'{"a": 1}\n{"a": 2', "damaged or not a file of JSON lines"),
+    "nested.jsonl": (b'{"a": [1]}\n{"a": [2]}\n', "column 'a' holds list<.*>; save one number"),
     "packed.csv": (b"\x1f\x8b" + bytes(50), "looks like a gzip file; unpack it"),
     "really-csv.parquet": (CSV, "is not a Parquet file; it looks like text"),
     "really-csv.npz": (CSV, "is not an NPZ file; it looks like text"),
     "garbage.npy": (bytes(range(256)), "is not an NPY file; write it again as one$"),
-    "table.xlsx": (b"PK", "ends in '.xlsx'; save it as one of .csv, .tsv, .parquet, .arrow"),
+    "table.xlsx": (b"PK", "ends in '.xlsx'; save it as one of .csv, .tsv, .csv.gz, .tsv.gz"),
     "none": (CSV, "ends in ''; save it as one of"),
     "short.parquet": (GOOD["parquet"][:-30], "damaged or not a Parquet file"),
     "tiny.parquet": (b"PAR1", "damaged or not a Parquet file"),

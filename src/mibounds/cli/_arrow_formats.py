@@ -1,4 +1,4 @@
-"""CSV, TSV, Parquet and Arrow files, read by pyarrow."""
+"""CSV, TSV, JSON lines, Parquet and Arrow files, read by pyarrow."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class CSV(File):
                 f"{self.source} holds zero bytes, so it is not text; "
                 f"save it as {self.title} in UTF-8"
             )
-        with self.path.open("rb") as stream:
+        with self.stream() as stream:
             blank, line = _first_record(stream, self.delimiters.encode())
         if not line.strip():
             raise FormatError(
@@ -109,7 +109,7 @@ class CSV(File):
             )
 
         def parse_all() -> Any:
-            with self.path.open("rb") as stream:
+            with self.stream() as stream:
                 try:
                     data = parse(pa.csv.read_csv, stream, True)
                 except pa.ArrowInvalid as error:
@@ -122,7 +122,7 @@ class CSV(File):
         def parse_some() -> Any:
             """A part of the rows as text, which is then read as if it were the file."""
             text = dict.fromkeys(wanted, pa.string())
-            with self.path.open("rb") as stream:
+            with self.stream() as stream:
                 reader = parse(pa.csv.open_csv, stream, False, column_types=text)
                 data = _keep(reader, reader.schema, sample)
             buffer = io.BytesIO()
@@ -133,7 +133,8 @@ class CSV(File):
             return parse(pa.csv.read_csv, buffer, True, fresh=False)
 
         try:
-            whole = sample.most is None or self.path.stat().st_size <= SMALL
+            packed = self.path.suffix.lower() == ".gz"  # its size says little about its contents
+            whole = sample.most is None or (not packed and self.path.stat().st_size <= SMALL)
             data = parse_all() if whole else parse_some()
         except pa.ArrowInvalid as error:
             ragged = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", str(error))
@@ -158,7 +159,7 @@ class CSV(File):
             columns: of a row; 0 if that is not known yet.
         """
         text, line = b"", 1
-        with self.path.open("rb") as stream:
+        with self.stream() as stream:
             while part := stream.read(BLOCK):
                 text += part
                 more = len(part) == BLOCK
@@ -201,6 +202,27 @@ class TSV(CSV):
 
     title = "a TSV file"
     delimiters = "\t"
+
+
+class JSONLines(File):
+    """One object per line, whose keys are the names of the columns."""
+
+    title = "a file of JSON lines"
+
+    def _table(self) -> Any:
+        pa = _import_arrow()
+        with self.stream() as stream:
+            return pa.json.read_json(stream, pa.json.ReadOptions(block_size=BLOCK))
+
+    def _names(self) -> list[str]:
+        return self._table().column_names
+
+    def _read(self, names: Sequence[str], sample: Sample) -> dict[str, Column]:
+        data = self._table()
+        _refuse_nested(self, data.schema, names)
+        data = data.select(list(names))
+        data = _keep(data.to_batches(), data.schema, sample)
+        return {name: _from_arrow(self, name, data.column(name)) for name in names}
 
 
 class Parquet(File):
@@ -310,10 +332,11 @@ def _import_arrow() -> Any:
         import pyarrow
         import pyarrow.csv
         import pyarrow.ipc
+        import pyarrow.json
         import pyarrow.parquet
     except ImportError:
         raise ImportError(
-            "CSV, TSV, Parquet and Arrow files are read by pyarrow; "
+            "CSV, TSV, JSON, Parquet and Arrow files are read by pyarrow; "
             "install it with: pip install 'mibounds[tables]'"
         ) from None
     return pyarrow

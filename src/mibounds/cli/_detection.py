@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import stat
+import zlib
 from pathlib import Path
 
-from mibounds.cli._arrow_formats import CSV, TSV, Arrow, Parquet
+from mibounds.cli._arrow_formats import CSV, TSV, Arrow, JSONLines, Parquet
 from mibounds.cli._numpy_formats import NPY, NPZ
-from mibounds.cli.formats import File, quote, short
+from mibounds.cli.formats import File, open_bytes, quote, short
 
 FORMATS: dict[str, type[File]] = {
     ".csv": CSV,
     ".tsv": TSV,
+    ".csv.gz": CSV,
+    ".tsv.gz": TSV,
+    ".jsonl": JSONLines,
+    ".jsonl.gz": JSONLines,
     ".parquet": Parquet,
     ".arrow": Arrow,
     ".feather": Arrow,
@@ -49,8 +55,12 @@ def open_file(path: str | os.PathLike[str]) -> File:
             raise ValueError(f"{source} is a folder; name a file in it")
         if not stat.S_ISREG(mode):
             raise ValueError(f"{source} is a device or a pipe; save it to a file first")
-        with path.open("rb") as stream:
+        with open_bytes(path) as stream:
             head = stream.read(1 << 16)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(
+            f"{source} is damaged or not a gzip file: {short(str(error))}; write it again"
+        ) from None
     except FileNotFoundError:
         raise FileNotFoundError(
             f"there is no file {str(path)!r}; "
@@ -61,6 +71,8 @@ def open_file(path: str | os.PathLike[str]) -> File:
             f"{source} cannot be read: {error.strerror}; change its permissions, or copy it"
         ) from None
     suffix = path.suffix.lower()
+    if suffix == ".gz":
+        suffix = path.with_suffix("").suffix.lower() + suffix
     if suffix not in FORMATS:
         raise ValueError(
             f"{source} ends in {quote(suffix)}; save it as one of {', '.join(FORMATS)}"
@@ -71,7 +83,7 @@ def open_file(path: str | os.PathLike[str]) -> File:
     if not kind.magic or not head.startswith(kind.magic):
         for magic, (what, right) in _MAGIC.items():
             if head.startswith(magic):
-                if not right:
+                if not right or suffix.endswith(".gz"):
                     raise ValueError(f"{source} looks like {what}; unpack it first")
                 if right.startswith("."):
                     raise ValueError(

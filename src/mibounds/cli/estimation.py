@@ -26,7 +26,7 @@ class EstimateCommand(Command):
     patterns (pixel_*), separated by commas.
 
     Attributes:
-        file: CSV, TSV, Parquet, Arrow, NPZ or NPY file.
+        file: CSV, TSV, JSON lines, Parquet, Arrow, NPZ or NPY.
         x: columns of x; if left out, those named x.
         y: columns of y; if left out, those named y.
         given: columns z, for the mutual information of x and y given z.

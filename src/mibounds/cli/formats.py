@@ -6,12 +6,14 @@ Files are not trusted: every error is reported in one line, and nothing in a fil
 from __future__ import annotations
 
 import contextlib
+import gzip
 import re
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -160,6 +162,10 @@ class File(ABC):
         """For each column the array that it is part of, if the file has arrays."""
         return {}
 
+    def stream(self) -> Any:
+        """The contents, unpacked if they are packed by gzip."""
+        return open_bytes(self.path)
+
     @abstractmethod
     def _names(self) -> list[str]: ...
 
@@ -186,6 +192,11 @@ class File(ABC):
             raise ValueError(
                 f"{self.source} is damaged or not {self.title}: {text}; write it again"
             ) from None
+
+
+def open_bytes(path: Path) -> Any:
+    """The contents of a file, unpacked on the way if its name ends in .gz."""
+    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb")
 
 
 def plain_numbers(values: np.ndarray) -> np.ndarray:

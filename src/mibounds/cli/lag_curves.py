@@ -25,7 +25,7 @@ class LagsCommand(Command):
     as for "mibounds estimate".
 
     Attributes:
-        file: CSV, TSV, Parquet, NPZ or NPY file.
+        file: CSV, TSV, JSON lines, Parquet, Arrow, NPZ or NPY.
         x: columns of x; if left out, those named x.
         y: columns of y; if left out, those named y.
         max_lag: lags from minus this to this.

@@ -63,7 +63,7 @@ class RankCommand(_PairsCommand):
     patterns (pixel_*), separated by commas. Values may be missing.
 
     Attributes:
-        file: CSV, TSV, Parquet, NPZ or NPY file.
+        file: CSV, TSV, JSON lines, Parquet, Arrow, NPZ or NPY.
         target: the column to tell something of.
         columns: those to rank; all others if left out.
         given: "selected" to also choose columns one after the other, each by what it adds.
@@ -157,7 +157,7 @@ class MatrixCommand(_PairsCommand):
     complete in it. Ends with the same table after an interruption, if --out was given.
 
     Attributes:
-        file: CSV, TSV, Parquet, NPZ or NPY file.
+        file: CSV, TSV, JSON lines, Parquet, Arrow, NPZ or NPY.
         columns: those to pair; all if left out.
         others: columns to pair them with; themselves if left out.
         unit: of what is printed and drawn.

@@ -1,4 +1,4 @@
-"""Tables: columns of CSV, TSV, Parquet, Arrow, NPZ and NPY files, by name.
+"""Tables: columns of CSV, TSV, JSON, Parquet, Arrow, NPZ and NPY files, by name.
 
 A file is read in three steps: `read_names` reads only the names; `select` picks columns by name,
 range or pattern; `read_table` then reads only those columns, so that a file may be far larger than
@@ -318,7 +318,8 @@ def read_names(path: str | os.PathLike[str]) -> list[str]:
     ``name.0``, ``name.1``, ...; the columns of an NPY file are numbered from 0.
 
     Args:
-        path: of a file whose name ends in .csv, .tsv, .parquet, .arrow, .npz or .npy.
+        path: of a file whose name ends in .csv, .tsv, .jsonl, .parquet, .arrow, .npz or .npy; the
+            first three may be packed, .csv.gz for example.
 
     Example:
         >>> path = getfixture("tmp_path") / "data.npz"
@@ -345,7 +346,8 @@ def read_table(
     are numbers.
 
     Args:
-        path: of a file whose name ends in .csv, .tsv, .parquet, .arrow, .npz or .npy.
+        path: of a file whose name ends in .csv, .tsv, .jsonl, .parquet, .arrow, .npz or .npy; the
+            first three may be packed, .csv.gz for example.
         columns: names of the columns, in the wanted order; all if left out.
         discrete: columns of labels, whatever their values.
         continuous: columns of numbers, in which any text is an error.
