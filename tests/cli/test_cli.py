@@ -117,7 +117,7 @@ def test_defaults_are_those_of_estimate(calls, data):
     (call,) = calls
     del call["x"], call["y"]
     assert call == {name: DEFAULTS[name].default for name in call}
-    assert len(call) == 12
+    assert len(call) == 13
 
 
 def test_options_reach_the_estimate(calls, data):

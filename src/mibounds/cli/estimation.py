@@ -40,6 +40,7 @@ class EstimateCommand(Command):
             million, or as many as hold a hundred million values.
         seed: seed of all random numbers.
         block: consecutive rows that depend on each other, for time series.
+        groups: column with the same value in rows that depend on each other, such as a patient.
         threads: processor threads; more than one gains little, and loses much on a busy machine.
         device: where to compute, such as cuda; the CPU if left out.
         drop_missing: leave out rows with missing values.
@@ -64,6 +65,7 @@ class EstimateCommand(Command):
     rows: int = 0
     seed: int = 0
     block: int = 1
+    groups: str = ""
     threads: int = 1
     device: str = ""
     drop_missing: bool = False
@@ -82,6 +84,8 @@ class EstimateCommand(Command):
         sides = {"--x": self._side(names, "x"), "--y": self._side(names, "y")}
         if self.given:
             sides["--given"] = select(names, self.given)
+        if self.groups:
+            sides["--groups"] = select(names, self.groups)
         check_apart(sides)
         used = [name for side in sides.values() for name in side]
         declared = {
@@ -117,6 +121,7 @@ class EstimateCommand(Command):
                 level=self.level,
                 permutations=self.permutations,
                 block=self.block,
+                groups=table.take(sides["--groups"]) if self.groups else None,
                 seed=self.seed,
                 device=self.device or None,
                 progress=progress,
