@@ -591,7 +591,7 @@ def test_data_that_are_no_pairs_of_rows_are_refused(unchecked):
 
 @pytest.mark.parametrize("option", ["batch_size", "batch_size_pairs", "k"])
 def test_sizes_are_checked(option):
-    with pytest.raises(ValueError, match=rf"Expected {option} >= \d but got 0"):
+    with pytest.raises(ValueError, match=rf"Expected {option} to be an integer >= \d but got 0"):
         evaluate(mb.CLUB(3, 2), related(20, 3, 2), **{option: 0})
 
 

@@ -293,7 +293,7 @@ def _estimated_entropy(p: Distribution, y: Tensor, batch: Batch) -> Tensor:
     y = y.reshape(len(y), -1)
     if is_discrete(p):
         _, counts = batch.gather(y).unique(dim=0, return_counts=True)
-        return torch.special.entr(counts / batch.size).sum()
+        return torch.special.entr(counts.float() / batch.size).sum()
     return -batch.mean(fit_gaussian(y, batch).log_prob(y))
 
 

@@ -42,6 +42,8 @@ def works(q: Conditional, x: Tensor, y: Tensor) -> bool:
     """
     if torch.compiler.is_compiling() or not (isinstance(x, Tensor) and isinstance(y, Tensor)):
         return False
+    if x.is_nested or y.is_nested or not (x.layout is y.layout is torch.strided):
+        return False
     parts, shape, dtype = _layers(q), x.shape, x.dtype
     if parts is None or len(shape) != 2 or not x.is_cpu or not y.is_cpu:
         return False
@@ -53,6 +55,8 @@ def works(q: Conditional, x: Tensor, y: Tensor) -> bool:
         and (dtype is torch.float32 or dtype is torch.float64)
         and y.dtype is dtype
         and weight.dtype is dtype
+        and not weight.is_inference()
+        and weight.is_cpu
         and not torch.is_autocast_enabled("cpu")
         and not is_functorch_wrapped_tensor(x)
         and not is_functorch_wrapped_tensor(weight)

@@ -45,7 +45,7 @@ class Conditional(nn.Module, ABC):
 
     def check_y(self, y: Shaped[Tensor, "n *y"]) -> Shaped[Tensor, "n *event"]:
         """Bring y to the shape and dtype of an event of this conditional."""
-        return check_real("y", y, self.y_dim, self.x_standard.mean.dtype)
+        return check_real("y", y, self.y_dim, self.x_standard.mean)
 
     def observe(
         self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"], batch: Batch | None = None
@@ -56,7 +56,7 @@ class Conditional(nn.Module, ABC):
 
     def check_x(self, x: Shaped[Tensor, "n *x"]) -> Float[Tensor, "n x_dim"]:
         """Bring x to shape (n, x_dim) and the dtype of the parameters."""
-        return check_real("x", x, self.x_dim, self.x_standard.mean.dtype)
+        return check_real("x", x, self.x_dim, self.x_standard.mean)
 
     def outputs(self, x: Shaped[Tensor, "n *x"]) -> Float[Tensor, "n out"]:
         """The outputs of ``net`` at standardised x, which `forward` turns into parameters.
@@ -88,7 +88,7 @@ class Conditional(nn.Module, ABC):
         mean, unit, varies = self.y_standard.mean, self.y_standard.scale, self.y_standard.varies
         # A constant column keeps variance 1: it tells nothing, and must not run to the limit.
         bounded = (log_variance / LOG_VARIANCE_LIMIT).tanh()
-        half_log_variance = bounded * (0.5 * LOG_VARIANCE_LIMIT * varies)
+        half_log_variance = bounded * (0.5 * LOG_VARIANCE_LIMIT * varies.to(unit.dtype))
         return torch.addcmul(mean, loc, unit * varies), unit * half_log_variance.exp()
 
 

@@ -89,8 +89,9 @@ class Bernoulli(Conditional):
 
     def check_y(self, y: Shaped[Tensor, "n *y"]) -> Shaped[Tensor, "n *event"]:
         """Zeros and ones as floating point, of shape (n, y_dim)."""
-        dtype = self.x_standard.mean.dtype
-        return check_real("y", y if y.is_floating_point() else y.to(dtype), self.y_dim, dtype)
+        like = self.x_standard.mean
+        y = y if y.is_floating_point() else y.to(like.dtype)
+        return check_real("y", y, self.y_dim, like)
 
     def observe(
         self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"], batch: Batch | None = None

@@ -70,16 +70,19 @@ class Critic(nn.Module, ABC):
         self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "n *y"], batch: Batch | None = None
     ) -> None:
         """Update the statistics that standardise x and y."""
-        x, y = self._check(x, y)
+        x, y = self.check(x, y)
         observe([(self.x_standard, x), (self.y_standard, y)], batch)
 
-    def _check(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        dtype = self.x_standard.mean.dtype
-        return check_real("x", x, self.x_dim, dtype), check_real("y", y, self.y_dim, dtype)
+    def check(
+        self, x: Shaped[Tensor, "n *x"], y: Shaped[Tensor, "m *y"]
+    ) -> tuple[Float[Tensor, "n x_dim"], Float[Tensor, "m y_dim"]]:
+        """Bring both sides to their shapes, and to the dtype of the parameters."""
+        like = self.x_standard.mean
+        return check_real("x", x, self.x_dim, like), check_real("y", y, self.y_dim, like)
 
     def standardise(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Check both sides and standardise them, ready for `features`."""
-        x, y = self._check(x, y)
+        x, y = self.check(x, y)
         return self.x_standard(x), self.y_standard(y)
 
 

@@ -198,7 +198,8 @@ class Estimator(nn.Module, ABC):
             group: processes whose batches are joined.
         """
         rows = self._lay_out(x, y, mask, weights, group, learning=True)
-        few = (rows.samples if not self.has_conditional or not rows.y.ndim else len(rows.y)) < 2
+        single = not getattr(rows.y, "ndim", 0)
+        few = (rows.samples if single or not self.has_conditional else len(rows.y)) < 2
         if few and self._passes_over(rows):
             return self.pass_over(rows)
         if few and not self.has_conditional:
@@ -219,6 +220,17 @@ class Estimator(nn.Module, ABC):
             f"Expected {type(self).__name__} to have a loss to be fitted with but got none; "
             "define loss(x, y, *, group=None)."
         )
+
+
+def check_estimator(name: str, value: object) -> Estimator:
+    """Check that a value is an estimator."""
+    if isinstance(value, Estimator):
+        return value
+    raise ValueError(
+        f"Expected {name} to be an estimator such as mb.CLUB(x_dim, y_dim) "
+        f"but got {value if isinstance(value, type) else type(value).__name__}; "
+        "pass mb.CLUB(x.shape[1], y.shape[1])."
+    )
 
 
 def dims_or_part(

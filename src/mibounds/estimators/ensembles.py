@@ -20,10 +20,12 @@ from mibounds.bounds.densities import check_distribution
 from mibounds.conditionals import Bernoulli, Categorical
 from mibounds.critics import BilinearCritic, SeparableCritic
 from mibounds.estimators import CriticEstimator, Estimator
-from mibounds.estimators.fitting import fit
+from mibounds.estimators.base import check_estimator
+from mibounds.estimators.fitting import check_learnable, check_rate, fit
+from mibounds.estimators.ratio import Ratio
 from mibounds.estimators.stacked_training import StackedTraining, cosine, draw_batches
-from mibounds.samples.checks import check_finite, check_pair, check_size
-from mibounds.samples.precision import in_full_precision
+from mibounds.samples.checks import check_finite, check_pair, check_size, check_tensor
+from mibounds.samples.precision import undisturbed
 from mibounds.samples.seeds import Seed, make_generator
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ CACHE = 2**22  # bytes of one layer's values, over all estimators, above which a
 WORTH = 8  # estimators at once that are worth the overhead on a CPU
 
 
-@in_full_precision
+@undisturbed
 def fit_many(
     estimators: Sequence[Estimator],
     x: Shaped[Tensor, "..."],
@@ -92,6 +94,8 @@ def fit_many(
         raise ValueError(
             "Expected at least one estimator but got none; pass [mb.CLUB(x_dim, y_dim)]."
         )
+    for j, estimator in enumerate(estimators):
+        check_estimator(f"estimators[{j}]", estimator)
     if seeds is not None and len(seeds) != m:
         raise ValueError(
             f"Expected a seed for each of {m} estimators but got {len(seeds)}; "
@@ -100,12 +104,16 @@ def fit_many(
     generators = [make_generator(seed) for seed in seeds or [None] * m]
     check_size("steps", steps, at_least=0)
     check_size("batch_size", batch_size)
+    check_rate(lr)
     n, own_x, own_y = _check_data(estimators[0], x, y, m)
     if not any(p.requires_grad for e in estimators for p in e.parameters()):
-        return torch.empty(m, 0)
+        return torch.empty(m, 0, device="cpu")
+    check_learnable(p for e in estimators for p in e.parameters())
     _check_alike(estimators)
     _check_placement(estimators[0], x, y, graph)
     batch_size = min(batch_size, n)
+    if isinstance(estimators[0], Ratio):  # draws in each step, from a generator of its own
+        at_once = 1
     if at_once is None:
         at_once = _group_size(estimators[0], batch_size)
     check_size("at_once", at_once)
@@ -119,7 +127,7 @@ def fit_many(
         for first in range(0, m, size):
             group = estimators[first : first + size]
             sources = generators[first : first + size]
-            if len(group) == 1 and not x.is_cuda:  # nothing to share
+            if len(group) == 1 and (not x.is_cuda or isinstance(group[0], Ratio)):
                 data = x[first] if own_x else x, y[first] if own_y else y
                 losses = _fit_alone(group[0], *data, steps, batch_size, lr, sources[0], first)
             else:
@@ -148,7 +156,7 @@ def _fit_alone(
         losses = fit(estimator, x, y, steps=steps, batch_size=batch_size, lr=lr, seed=generator)
     except FloatingPointError as error:
         raise FloatingPointError(f"Estimator {number}: {error}") from None
-    return torch.tensor([losses], dtype=next(estimator.parameters()).dtype)
+    return torch.tensor([losses], dtype=next(estimator.parameters()).dtype, device="cpu")
 
 
 def _fit_together(
@@ -303,6 +311,8 @@ def _check_data(estimator: Estimator, x: Tensor, y: Tensor, m: int) -> tuple[int
     Returns:
         Number of samples, whether each estimator has its own x, and its own y.
     """
+    check_tensor("x", x)
+    check_tensor("y", y)
     conditional = getattr(estimator, "conditional", None)
     own_x = isinstance(x, Tensor) and x.ndim > 2
     own_y = isinstance(y, Tensor) and y.ndim > 2

@@ -11,19 +11,22 @@ from typing import Any
 import torch
 
 from mibounds.bounds.from_distributions import warn_if_infinite
-from mibounds.estimators import Estimator
 from mibounds.estimators._accumulators import (
     Accumulator,
     Evaluation,
     choose_accumulator,
     is_averaged,
 )
+from mibounds.estimators.base import Estimator, check_estimator
+from mibounds.samples.checks import check_size
+from mibounds.samples.precision import undisturbed
 from mibounds.samples.seeds import Seed, make_generator
 from mibounds.samples.streams import Stream
 
 __all__ = ["Evaluation", "evaluate"]
 
 
+@undisturbed
 def evaluate(
     estimator: Estimator,
     data: Iterable[Any],
@@ -79,10 +82,8 @@ def evaluate(
         ("batch_size_pairs", batch_size_pairs, 2),
         ("k", k, 1),
     ):
-        if value < least:
-            raise ValueError(
-                f"Expected {name} >= {least} but got {value}; leave {name} out for its default."
-            )
+        check_size(name, value, least)
+    check_estimator("estimator", estimator)
     averaged = is_averaged(estimator)
     parameter = next((p for p in estimator.parameters() if p.is_floating_point()), None)
     where = next(chain(estimator.parameters(), estimator.buffers()), None)

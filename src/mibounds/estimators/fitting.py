@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from numbers import Real
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from mibounds.samples.checks import check_finite, check_pair
-from mibounds.samples.precision import in_full_precision
+from mibounds.estimators.ratio import Ratio
+from mibounds.samples.checks import check_finite, check_pair, check_size
+from mibounds.samples.precision import undisturbed
 from mibounds.samples.seeds import Seed, make_generator
 
 if TYPE_CHECKING:
@@ -34,7 +37,7 @@ class Learner(Protocol):
     def train(self, mode: bool = True) -> object: ...
 
 
-@in_full_precision
+@undisturbed
 @torch.enable_grad()  # even if the caller, about to evaluate something, has turned it off
 def fit(
     estimator: Learner,
@@ -87,6 +90,16 @@ def fit(
         >>> history[-1] < history[0]
         True
     """
+    if not isinstance(estimator, Learner) or isinstance(estimator, type):
+        raise ValueError(
+            "Expected an estimator such as mb.CLUB(x_dim, y_dim), or a module with a learning_loss,"
+            f" but got {estimator if isinstance(estimator, type) else type(estimator).__name__}; "
+            "pass mb.CLUB(x.shape[1], y.shape[1])."
+        )
+    check_size("steps", steps, at_least=0)
+    check_size("batch_size", batch_size)
+    check_size("patience", patience)
+    check_rate(lr)
     n = check_pair(x, y).size
     check_finite("x", x)
     check_finite("y", y)
@@ -95,6 +108,7 @@ def fit(
         check_finite("held-out x", held_out[0])
         check_finite("held-out y", held_out[1])
     parameters = [p for p in estimator.parameters() if p.requires_grad]
+    check_learnable(parameters)
     if not parameters:
         return []
     optimizer = torch.optim.Adam(parameters, lr=lr)
@@ -102,14 +116,20 @@ def fit(
     training = estimator.training
     estimator.train()
     history: list[float] = []
-    best = None if held_out is None else _BestAverage(estimator, parameters, held_out)
     generator = make_generator(seed)
     where = generator.device if generator is not None else x.device
+    learn: Callable[[Tensor, Tensor], Tensor] = estimator.learning_loss
+    if isinstance(estimator, Ratio) and generator is not None:  # which draws, too
+        own = int(torch.randint(2**62, (), generator=generator, device=where))
+        learn = partial(
+            estimator.learning_loss, generator=torch.Generator(x.device).manual_seed(own)
+        )
+    best = None if held_out is None else _BestAverage(estimator, parameters, held_out, learn)
     try:
         for step in range(steps):
             i = torch.randint(n, (min(batch_size, n),), generator=generator, device=where)
             i = i.to(x.device)
-            loss = estimator.learning_loss(x[i], y[i])
+            loss = learn(x[i], y[i])
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             optimizer.step()
@@ -142,6 +162,23 @@ def fit(
     return history
 
 
+def check_rate(lr: float) -> None:
+    """Check that a learning rate is a positive, finite number."""
+    if not isinstance(lr, Real) or not 0 < lr < math.inf:
+        raise ValueError(
+            f"Expected lr to be a finite number > 0 but got {lr!r}; leave it out for the default."
+        )
+
+
+def check_learnable(parameters: Iterable[Tensor]) -> None:
+    """Check that parameters are no inference tensors, which nothing can learn."""
+    if any(p.is_inference() for p in parameters):
+        raise ValueError(
+            "Expected parameters that can be learnt but got some that were made in "
+            "torch.inference_mode(); make the estimator outside of it."
+        )
+
+
 class _BestAverage:
     """The averaged parameters of a learner, and those with the lowest loss on held-out samples.
 
@@ -149,6 +186,7 @@ class _BestAverage:
         learner: what is being fitted.
         parameters: its learnt parameters.
         held_out: samples x and y.
+        learn: gives the loss on samples.
     """
 
     def __init__(
@@ -156,8 +194,10 @@ class _BestAverage:
         learner: Learner,
         parameters: list[torch.nn.Parameter],
         held_out: tuple[Tensor, Tensor],
+        learn: Callable[[Tensor, Tensor], Tensor],
     ):
         self.learner, self.parameters, self.held_out = learner, parameters, held_out
+        self.learn = learn
         self.averages = [p.detach().clone() for p in parameters]
         self.best: list[Tensor] | None = None
         self.kept: list[Tensor] = []
@@ -175,7 +215,7 @@ class _BestAverage:
         current = self._exchange(self.averages)
         self.learner.train(False)
         with torch.no_grad():
-            loss = self.learner.learning_loss(*self.held_out).item()
+            loss = self.learn(*self.held_out).item()
         self.learner.train(True)
         if loss < self.loss or self.best is None:
             self.loss, self.step = loss, step

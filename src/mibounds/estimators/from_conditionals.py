@@ -115,7 +115,7 @@ class ConditionalEstimator(Estimator):
             group: processes whose batches are joined.
         """
         rows = self._lay_out(x, y, mask, weights, group, learning=True)
-        if rows.y.ndim and len(rows.y) < 2 and self._passes_over(rows):
+        if getattr(rows.y, "ndim", 0) and len(rows.y) < 2 and self._passes_over(rows):
             return self.pass_over(rows)
         observe = self.training and torch.is_grad_enabled()
         return -self._fit_of_q(rows.x, rows.y, rows.group, observe)

@@ -348,7 +348,7 @@ class _Baseline(nn.Module):
         self.y_standard.observe(self._check(y), batch)
 
     def _check(self, y: Tensor) -> Tensor:
-        return check_real("y", y, self.y_dim, self.y_standard.mean.dtype)
+        return check_real("y", y, self.y_dim, self.y_standard.mean)
 
 
 class JS(CriticEstimator):

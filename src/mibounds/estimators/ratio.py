@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from mibounds.estimators.base import Estimator
 from mibounds.networks import MLP, Hidden, Standardiser, observe
-from mibounds.samples.checks import Group, check_pair, check_real, check_size
+from mibounds.samples.checks import Group, check_pair, check_real, check_size, check_tensor
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Shaped
@@ -153,6 +153,8 @@ class Ratio(Estimator):
         self, x: Tensor, y: Tensor, given: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Bring all sides to shape (n, columns), and labels to shape (n,)."""
+        if given is not None:
+            check_tensor("given", given)
         x = self._real("x", x, 0)
         y = _one_label("y", y, self.sizes) if self.labels else self._real("y", y, 1)
         if (given is None) != (not (self.given_dim or self.given_labels)):
@@ -162,6 +164,11 @@ class Ratio(Estimator):
                 f"given_labels={self.given_labels} and {'no ' if given is None else 'a '}given; "
                 "make the two agree."
             )
+        if given is not None and len(given) != len(x):
+            raise ValueError(
+                f"Expected as many rows of given as of x but got {len(given)} and {len(x)}; "
+                "pass rows that belong together."
+            )
         if given is not None and self.given_labels:
             given = _one_label("given", given, (self.given_labels,))
         elif given is not None:
@@ -169,7 +176,7 @@ class Ratio(Estimator):
         return x, y, given
 
     def _real(self, name: str, value: Tensor, which: int) -> Tensor:
-        return check_real(name, value, self.dims[which], self.frequencies.dtype)
+        return check_real(name, value, self.dims[which], self.frequencies)
 
     @torch.no_grad()
     def observe(self, x: Tensor, y: Tensor, given: Tensor | None) -> None:
@@ -396,7 +403,7 @@ def exchange(
     """
     n = len(y)
     options = {"generator": generator, "device": y.device}
-    order = torch.rand(n, **options).argsort()
+    order = torch.rand(n, dtype=torch.float32, **options).argsort()
     if given is None:
         other = torch.empty_like(order)
         other[order] = order.roll(1)

@@ -50,26 +50,48 @@ def check_pair(x: Tensor, y: Tensor, group: Group = None) -> Batch:
 
 def check_samples(y: Tensor, group: Group = None) -> Batch:
     """Check one side of the samples; see `check_pair`."""
-    _check_tensor("y", y)
+    check_tensor("y", y)
     return group if isinstance(group, Batch) else Batch(len(y), group, y.device)
 
 
 def check_shapes(x: Tensor, y: Tensor) -> None:
     """Check that x and y are tensors of numbers or labels, with the same number of rows."""
-    _check_tensor("x", x)
-    _check_tensor("y", y)
+    check_tensor("x", x)
+    check_tensor("y", y)
     if len(x) != len(y):
         raise ValueError(
             f"Expected x and y to hold the same number of samples but got {len(x)} and {len(y)}; "
             "pass rows that belong together."
         )
+    if x.device != y.device:
+        raise ValueError(
+            f"Expected x and y on one device but got {x.device} and {y.device}; "
+            f"call y.to({str(x.device)!r})."
+        )
 
 
-def _check_tensor(name: str, value: Tensor) -> None:
+def check_tensor(name: str, value: object) -> None:
+    """Check that samples are a tensor with one number or label after the other, in rows.
+
+    Example:
+        >>> check_tensor("x", torch.eye(3).to_sparse())
+        Traceback (most recent call last):
+        ...
+        ValueError: Expected x to be dense but got torch.sparse_coo; call x.to_dense().
+    """
     if not isinstance(value, Tensor):
         raise ValueError(
             f"Expected {name} to be a torch.Tensor but got {type(value).__name__}; "
             "convert it with torch.as_tensor."
+        )
+    if value.is_nested:
+        raise ValueError(
+            f"Expected {name} to be one dense tensor but got a nested one; call "
+            f"{name}.to_padded_tensor(0.0), and say by mask= which parts count."
+        )
+    if value.layout is not torch.strided:
+        raise ValueError(
+            f"Expected {name} to be dense but got {value.layout}; call {name}.to_dense()."
         )
     if value.is_complex():
         raise ValueError(
@@ -83,23 +105,24 @@ def _check_tensor(name: str, value: Tensor) -> None:
         )
 
 
-def check_real(name: str, value: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
+def check_real(name: str, value: Tensor, dim: int, like: Tensor) -> Tensor:
     """Check a real-valued variable of known width, and bring it to shape (n, dim) and a dtype.
 
-    A vector of n numbers stands for one column. A narrower float (as autocast produces) is widened;
-    a wider one is refused, since narrowing it silently would lose digits.
+    A vector of n numbers stands for one column. The precision is that of the estimator, which has
+    torch's default when it is made. A narrower float (as autocast produces) is widened; a wider one
+    is refused, since narrowing it silently would lose digits.
 
     Args:
         name: what to call it in a message.
         value: the samples, (n, dim) or, for ``dim=1``, (n,).
         dim: expected number of columns.
-        dtype: dtype of the network's parameters.
+        like: a tensor of the estimator, for its dtype and device.
 
     Returns:
         The samples, (n, dim).
 
     Example:
-        >>> check_real("x", torch.zeros(8), dim=1, dtype=torch.float32).shape
+        >>> check_real("x", torch.zeros(8), dim=1, like=torch.zeros(1)).shape
         torch.Size([8, 1])
     """
     if not value.is_floating_point():
@@ -116,6 +139,12 @@ def check_real(name: str, value: Tensor, dim: int, dtype: torch.dtype) -> Tensor
             f"Expected {name} of shape (n, {dim}) but got {tuple(value.shape)}; {hint}"
             f"make the estimator with {name}_dim={value.shape[-1] if value.ndim > 1 else 1}, "
             "or swap x and y where they are in each other's place."
+        )
+    dtype = like.dtype
+    if value.device != like.device:
+        raise ValueError(
+            f"Expected {name} on {like.device}, where the estimator is, but got {value.device}; "
+            f"call {name}.to({str(like.device)!r}), or .to({str(value.device)!r}) on the estimator."
         )
     if dtype in (torch.float16, torch.bfloat16):
         raise ValueError(
@@ -140,6 +169,11 @@ def check_finite(name: str, value: Tensor) -> None:
     Example:
         >>> check_finite("x", torch.zeros(8, 3))
     """
+    if value.is_meta:
+        raise ValueError(
+            f"Expected {name} to hold values but got a tensor on the device meta, which has none; "
+            f"pass device= where {name} is made."
+        )
     bad = ~value.isfinite().flatten(1).all(1) if value.ndim > 1 else ~value.isfinite()
     if bad.any():
         raise ValueError(
@@ -175,6 +209,8 @@ def seems_finite(value: object) -> bool:
         (True, False)
     """
     if not isinstance(value, Tensor) or not value.is_floating_point() or not value.is_cpu:
+        return True
+    if value.is_nested or value.layout is not torch.strided:
         return True
     if not value.ndim or torch.compiler.is_compiling() or _unchecked.get():
         return True

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mibounds.samples.batches import Batch
-from mibounds.samples.checks import Group
+from mibounds.samples.checks import Group, check_tensor
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, Shaped
@@ -66,12 +66,10 @@ def lay_out(
         >>> rows.x.shape, rows.y.shape, rows.group.sequences
         (torch.Size([5, 4]), torch.Size([5, 5]), tensor([0, 0, 1, 1, 1]))
     """
-    for name, value in (("x", x), ("y", y)):
-        if not isinstance(value, Tensor):
-            raise ValueError(
-                f"Expected {name} to be a torch.Tensor but got {type(value).__name__}; "
-                "convert it with torch.as_tensor."
-            )
+    named = ("x", x), ("y", y), ("mask", mask), ("weights", weights)
+    for name, value in named:
+        if value is not None or name in ("x", "y"):
+            check_tensor(name, value)
     if not _sequences(x, y, mask, flat):
         if mask is None and weights is None:
             return Layout(x, y, group, len(y) if y.ndim else 1)

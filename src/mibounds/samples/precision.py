@@ -21,7 +21,7 @@ def full_precision(x: Tensor) -> torch.autocast:
 def in_full_precision(function: Callable[P, R]) -> Callable[P, R]:
     """A function that runs without autocast, wherever it is called.
 
-    A fit changes weights, of which autocast keeps casts from before.
+    A fit changes weights, of which autocast keeps casts from before: these are forgotten.
 
     Example:
         >>> add = in_full_precision(lambda: torch.ones(2, 2) @ torch.ones(2, 2))
@@ -32,8 +32,11 @@ def in_full_precision(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
-            return function(*args, **kwargs)
+        try:
+            with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+                return function(*args, **kwargs)
+        finally:
+            torch.clear_autocast_cache()
 
     return call
 

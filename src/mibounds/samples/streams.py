@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mibounds.samples.checks import check_finite, check_tensor
+
 
 class Stream:
     """The data in pieces of equal size, whatever form they have, as tensors.
@@ -36,6 +38,9 @@ class Stream:
         self.size, self.seen = size, 0
         self.count: int | None = None
         self.shapes: dict[str, tuple[int, ...]] = {}
+        for name, value in zip("xy", data if isinstance(data, tuple | list) else (), strict=False):
+            if isinstance(value, Tensor):  # before it is asked for its shape
+                check_tensor(name, value)
         if isinstance(data, tuple | list) and len(data) == 2 and all(map(_is_array, data)):
             x, y = data
             _check_lengths(len(x), len(y))
@@ -82,6 +87,7 @@ class Stream:
     def _tensor(self, name: str, value: Any) -> Tensor:
         """One side of a piece, with a memory of its own."""
         if isinstance(value, Tensor):
+            check_tensor(name, value)
             # a loader may fill the same memory again before the piece is used
             t = value.detach().clone() if self.count is None else value.detach()
         else:
@@ -104,6 +110,8 @@ class Stream:
                 f"but got {tuple(t.shape[1:])} from row {self.seen} on; "
                 "bring all batches to one shape."
             )
+        if t.is_meta:
+            check_finite(name, t)  # which says that there are no values
         if t.is_floating_point():
             t = t.to(self.device, self.dtype)
             bad = ~t.isfinite().flatten(1).all(1) if t.ndim > 1 else ~t.isfinite()
