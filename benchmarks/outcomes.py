@@ -62,11 +62,9 @@ def make(method: str, x_dim: int, y_dim: int = 0, labels: int = 0, **options: An
     wide = {} if hidden is None else {"hidden": hidden}
     if method == "none":
         return None
-    if method == "default":
-        if hidden is not None:
-            own = mb.Ratio(x_dim, y_dim or None, (hidden, hidden), labels=labels or None)
-            return mb.MIPenalty(own, lr=lr)
-        return mb.MIPenalty(x_dim, y_dim or None, labels=labels or None, lr=lr)
+    if method == "default":  # with first parameters from torch's generator, as the others have
+        wide = {} if hidden is None else {"hidden": (hidden, hidden)}
+        return mb.MIPenalty(mb.Ratio(x_dim, y_dim or None, labels=labels or None, **wide), lr=lr)
     if method.startswith("published"):
         kind = AsPublishedCLUBSample if method.endswith("sample") else AsPublishedCLUB
         return mb.MIPenalty(kind(x_dim, y_dim, hidden or 64), lr=lr or 3e-4, adapt=False)

@@ -175,7 +175,8 @@ def make_penalty(
         10
     """
     if method == "default":
-        return mb.MIPenalty(z_dim, labels=values, given_labels=classes if given else 0, seed=seed)
+        own = mb.Ratio(z_dim, labels=values, given_labels=classes if given else 0)
+        return mb.MIPenalty(own, seed=seed)
     if given:
         raise ValueError(
             f"Expected no label given to {method} but got one; "

@@ -301,7 +301,18 @@ def test_what_python_counts_cannot_be_captured(options):
         ({"warmup": -1}, "Expected warmup to be an integer >= 0 but got -1"),
         ({"replay": 1.5}, "Expected replay to be an integer >= 0 but got 1.5"),
         ({"check_every": -1}, "Expected check_every to be an integer >= 0"),
-        ({"lr": 0.0}, "Expected lr > 0 but got 0"),
+        *(
+            ({"lr": bad}, f"Expected lr to be a finite number > 0 but got {bad!r}; leave it out")
+            for bad in (0.0, -1.0, math.inf, math.nan, "a")
+        ),
+        ({"inner_steps": 2.5}, "Expected inner_steps to be an integer >= 1 but got 2.5"),
+        ({"clip": math.nan}, "Expected clip > 0, or None for no limit, but got nan"),
+        ({"clip": "a"}, "Expected clip to be a number but got str; leave it out"),
+        ({"weight": 1j}, "Expected weight to be a finite number, .* but got 1j; pass weight=0.1"),
+        *(
+            ({"seed": bad}, "Expected seed to be an integer of at most 64 bits but got .*; pass")
+            for bad in (None, 0.5, True, 2**64)
+        ),
         ({"weight": "a"}, "Expected weight to be a finite number, .* but got 'a'; pass weight=0.1"),
         ({"weight": float("nan")}, "Expected weight to be a finite number, .* but got nan"),
         ({"average": 1.0}, r"Expected average in \[0, 1\) but got 1"),

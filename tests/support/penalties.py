@@ -68,3 +68,19 @@ def train(net, optimizer, penalty, seeds):
         optimizer.zero_grad()
         loss_of(net, penalty, seed).backward()
         optimizer.step()
+
+
+def angles(start=0.7):
+    """x = sin θ a + cos θ b: its first two columns have the correlation sin θ with y."""
+    theta = nn.Parameter(torch.full((S,), start))
+
+    def draw(generator):
+        a = torch.randn(128, S, generator=generator)
+        b = torch.randn(128, Z, generator=generator)
+        tilted = theta.sin() * a + theta.cos() * b[:, :S]
+        return torch.cat([tilted, b[:, S:]], 1), a, None
+
+    def truth():
+        return -theta.detach().cos().abs().log().sum().item()
+
+    return theta, draw, truth

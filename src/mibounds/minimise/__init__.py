@@ -7,6 +7,7 @@ removal            the penalty's own way: a classifier and kernels, behind a gat
 dependence         kernels, and the changes of columns that mutual information does not see
 gates              no gradient without evidence
 memory             the rows of the last batches
+outliers           single values that would decide the scale of all others
 health             whether the value means anything
 second_opinions    what fresh models find
 _faults            what is wrong, and what to do

@@ -43,6 +43,7 @@ class Facts:
         flat: which of x and y are constant.
         detached: whether neither has a gradient, though the penalty trains.
         bad: which of them have NaN or infinity.
+        far: which of them have values far out.
         numbers: whether y looks like labels, but q takes it for numbers.
         left: nats that a second opinion certifies.
         kernels: nats that kernels see in the rows of a second opinion, beyond their noise.
@@ -68,6 +69,7 @@ class Facts:
     flat: list[str] = field(default_factory=list)
     detached: bool = False
     bad: list[str] = field(default_factory=list)
+    far: list[str] = field(default_factory=list)
     numbers: bool = False
     left: float | None = None
     kernels: float = 0.0
@@ -118,6 +120,13 @@ def _of_samples(facts: Facts) -> Iterator[Advice]:
             f"There is NaN or infinity in {' and '.join(facts.bad)}: q is not fitted to such a "
             "batch, and the value is not finite.",
             "Find the first layer that produces them; lower the learning rate of the encoder.",
+        )
+    if facts.far:
+        yield Advice(
+            "far-out",
+            f"Single values of {' and '.join(facts.far)} lie a thousand times as far out as the "
+            "rest: they are moved to where the rest ends, and have no gradient.",
+            "Find the rows that they come from, and drop them; or clip such columns.",
         )
     sizes = list(zip("xy", facts.spread or (), facts.first, strict=False))
     shrunk = [name for name, now, then in sizes if now < SHRUNK * then]  # False while it is NaN

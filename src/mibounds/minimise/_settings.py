@@ -6,11 +6,14 @@ import math
 from collections.abc import Sequence
 from numbers import Integral, Real
 
+import torch
 from torch import Tensor
 
-from mibounds.estimators import Estimator
+from mibounds.estimators.base import Estimator, check_estimator
+from mibounds.estimators.fitting import check_rate
 from mibounds.estimators.ratio import Ratio
 from mibounds.samples.checks import check_size
+from mibounds.samples.seeds import drawing
 
 
 def make_estimator(
@@ -20,8 +23,11 @@ def make_estimator(
     given_dim: int,
     given_labels: int,
     spread: float | None = None,
+    seed: int = 0,
 ) -> Estimator:
     """The estimator of a penalty that was given one, or dimensions.
+
+    What is made of dimensions has the values of the seed, in torch's default precision and place.
 
     Example:
         >>> make_estimator(16, None, 3, 0, 0).labels
@@ -29,10 +35,12 @@ def make_estimator(
     """
     if isinstance(estimator, Integral) and not isinstance(estimator, bool):
         sizes = labels if labels is None or isinstance(labels, int) else tuple(labels)
-        return Ratio(
-            int(estimator), y_dim, labels=sizes, given_dim=given_dim, given_labels=given_labels,
-            spread=spread,
-        )  # fmt: skip
+        with drawing(seed):
+            made = Ratio(
+                int(estimator), y_dim, labels=sizes, given_dim=given_dim,
+                given_labels=given_labels, spread=spread,
+            )  # fmt: skip
+        return made.to(torch.get_default_device(), torch.get_default_dtype())
     if y_dim is not None or labels is not None or given_dim or given_labels:
         raise ValueError(
             "Expected either an estimator or dimensions but got both: "
@@ -42,19 +50,19 @@ def make_estimator(
     return check_estimator("estimator", estimator)
 
 
-def check_estimator(name: str, value: object) -> Estimator:
-    """Check that a value is an estimator."""
-    if isinstance(value, Estimator):
-        return value
-    raise ValueError(
-        f"Expected {name} to be an estimator such as mb.CLUB(x_dim, y_dim) "
-        f"but got {value if isinstance(value, type) else type(value).__name__}; "
-        "pass mb.CLUB(x.shape[1], y.shape[1]), or only the two dimensions."
-    )
+def check_seed(seed: object) -> int:
+    """Check that a seed is an integer: a penalty keeps it."""
+    number = int(seed) if isinstance(seed, Integral) and not isinstance(seed, bool) else 2**64
+    if not -(2**63) <= number < 2**64:
+        raise ValueError(
+            f"Expected seed to be an integer of at most 64 bits but got {seed!r}; "
+            "pass seed=0, for example."
+        )
+    return number
 
 
 def check_settings(
-    lr: float | None,
+    lr: float,
     inner_steps: int,
     warmup: int,
     weight: object,
@@ -65,13 +73,18 @@ def check_settings(
     spread: float | None,
 ) -> None:
     """Check the settings of a penalty, one by one."""
+    for name, value in (("average", average), ("clip", clip), ("spread", spread)):
+        if not isinstance(value, Real | None):
+            raise ValueError(
+                f"Expected {name} to be a number but got {type(value).__name__}; "
+                "leave it out for the default."
+            )
+    check_rate(lr)
     check_size("inner_steps", inner_steps)
     for name, value in (("warmup", warmup), ("replay", replay), ("check_every", check_every)):
         check_size(name, value, at_least=0)
     if not callable(weight):
         check_weight(weight)
-    if lr is not None and not lr > 0:
-        raise ValueError(f"Expected lr > 0 but got {lr}; leave it out for the default.")
     if not 0 <= average < 1:
         raise ValueError(
             f"Expected average in [0, 1) but got {average}; leave it out for no average."

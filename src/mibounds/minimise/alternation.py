@@ -22,6 +22,7 @@ Reference: Cheng et al. 2020, Algorithm 1 and section 3.3.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -33,12 +34,15 @@ from torch.func import functional_call
 from torch.optim import Optimizer
 
 from mibounds.conditionals import Conditional
+from mibounds.critics import Critic
 from mibounds.estimators import CLUBSample, Estimator
+from mibounds.estimators.fitting import check_learnable
 from mibounds.estimators.ratio import draw_noise
 from mibounds.minimise.dependence import standardise_batch, whiten
+from mibounds.minimise.outliers import draw_in
 from mibounds.networks import use_units_that_live
 from mibounds.samples.batches import Batch
-from mibounds.samples.checks import Group, without_check
+from mibounds.samples.checks import Group, check_shapes, without_check
 from mibounds.samples.precision import full_precision
 
 if TYPE_CHECKING:
@@ -71,6 +75,7 @@ class Alternation:
         optimizer: of those; None if there are none.
         fits: steps of q so far.
         moving: whether x and whether y come from an encoder, as far as the last call told.
+        far_out: whether the last samples had values far out; on a GPU that is not looked at.
         batch: what the samples of this call make up, if they are parts of sequences.
 
     Example:
@@ -100,9 +105,11 @@ class Alternation:
         self.estimators, self.adapt, self.spread = estimators, adapt, spread
         self.moving = (False, False)
         self.batch: Group = None
+        self.far_out = False
         self.average, self.clip, self.in_place = average, clip, in_place
         self.fits = 0
         self.learnt = [p for p in estimators.parameters() if p.requires_grad]
+        check_learnable(self.learnt)
         for p in self.learnt:
             p.requires_grad_(False)
         self.optimizer = make_optimizer(self.learnt) if self.learnt else None
@@ -113,6 +120,23 @@ class Alternation:
         self._joined = False
         self._seed = seed
         self._generator: torch.Generator | None = None
+
+    def check(self, x: Tensor, y: Tensor, given: Tensor | None = None) -> None:
+        """Refuse samples that the estimators cannot take, before anything changes.
+
+        Args:
+            x: samples.
+            y: samples.
+            given: a third variable, if there is one.
+        """
+        check_shapes(x, y)
+        for e, sides in zip(self.estimators, ((x, y), (y, x)), strict=False):
+            part = getattr(e, "conditional", None) or getattr(e, "critic", None)
+            if isinstance(part, Conditional):
+                part.check_x(sides[0])
+                part.check_y(sides[1])
+            elif isinstance(part, Critic):
+                part.check(*sides)
 
     # --- the first half: fit q -------------------------------------------------------------------
 
@@ -272,7 +296,7 @@ class Alternation:
             for (e, sides), q in zip(directions, qs, strict=True):
                 options: dict[str, Any] = {"group": self._joined_as(sides[0], group)}
                 if given is not None:
-                    options["given"] = given
+                    options["given"] = draw_in(given)
                 if isinstance(e, CLUBSample):
                     options["seed"] = self.generator(x.device)
                 values.append(functional_call(e, q, sides, options))
@@ -316,11 +340,20 @@ class Alternation:
         Of two moving sides only the first is whitened: whitened too, the second would get a small
         gradient where its columns are large, and what is shared would stay.
         """
+        q = getattr(self.estimators[0], "conditional", None)
+        if self.learnt and isinstance(q, Conditional | None):  # a known one sees what there is
+            x, y = self.draw_in(x, y)
         sides = tuple(zip((x, y), self.moving, strict=True))
         for e, (own, other) in zip(self.estimators, (sides, sides[::-1]), strict=False):
             assert isinstance(e, Estimator)
             other = other[0], other[1] and not own[1]
             yield e, (self._show(e, *own, group, spread), self._show(e, *other, group, None))
+
+    def draw_in(self, *sides: Tensor) -> list[Tensor]:
+        """Samples without values far out; notes whether there were any, where that is seen."""
+        near = [draw_in(v) for v in sides]
+        self.far_out = any(a is not b and a.is_cpu for a, b in zip(near, sides, strict=True))
+        return near
 
     def _show(
         self,
@@ -408,19 +441,50 @@ class Alternation:
             "generator": generator,
         }
 
+    def check_state(self, state: object) -> None:
+        """Refuse a state of something else, without a change; see `load_state`."""
+        fields = {"calls", "recent", *self.state()} - {"averages", "moving"}  # newer than others
+        missing = sorted(fields - state.keys() if isinstance(state, dict) else fields)
+        if missing or not isinstance(state, dict):
+            raise ValueError(
+                f"Expected the state of a penalty with {', '.join(sorted(fields))} but got none of "
+                f"{', '.join(missing)}; make the penalty as the one that was saved."
+            )
+        averages = state.get("averages", [])
+        if [v.shape for v in averages] != [v.shape for v in self._averages]:
+            raise ValueError(
+                f"Expected a checkpoint with {len(self._averages)} averages of q's parameters but "
+                f"got {len(averages)}; pass the average= that the penalty was saved with."
+            )
+        if not self._can_continue(state["optimizer"]):
+            raise ValueError(
+                f"Expected the state of {type(self.optimizer).__name__} with {len(self.learnt)} "
+                "parameters of the same shapes but got that of another optimiser; "
+                "pass the estimator and the optimizer= that the penalty was saved with."
+            )
+
+    def _can_continue(self, state: Any) -> bool:
+        """Whether a state is one of the optimiser; copies of it tell."""
+        if self.optimizer is None or state is None:
+            return self.optimizer is state
+        usual, other = copy.deepcopy(self.optimizer), copy.deepcopy(self.optimizer)
+        start_optimizer(usual)
+        try:
+            other.load_state_dict(copy.deepcopy(state))
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+            return False
+        pairs = zip(usual.param_groups, other.param_groups, strict=True)
+        kinds = zip(_kinds_of_moments(usual), _kinds_of_moments(other), strict=True)
+        return all(a.keys() <= b.keys() for a, b in pairs) and all(b in ({}, a) for a, b in kinds)
+
     def load_state(self, state: dict[str, Any], device: torch.device) -> None:
         """Continue from a `state`, on a device."""
         self.fits = state["fits"]
         if self.optimizer is not None:
             self.optimizer.load_state_dict(state["optimizer"])
-        averages = state.get("averages", [])
-        if len(averages) != len(self._averages):
-            raise ValueError(
-                f"Expected a checkpoint with {len(self._averages)} averages of q's parameters but "
-                f"got {len(averages)}; pass the average= that the penalty was saved with."
-            )
         self._averages = [
-            new.to(own, copy=True) for own, new in zip(self._averages, averages, strict=True)
+            new.to(own, copy=True)
+            for own, new in zip(self._averages, state.get("averages", []), strict=True)
         ]
         self.moving = tuple(state.get("moving", (False, False)))
         same = state["device"] == device.type  # random numbers of a GPU differ from those of a CPU
@@ -490,6 +554,15 @@ def start_optimizer(optimizer: Optimizer) -> None:
             for value in optimizer.state[p].values():
                 if isinstance(value, Tensor):
                     value.zero_()
+
+
+def _kinds_of_moments(optimizer: Optimizer) -> list[dict[str, torch.Size]]:
+    """The shapes of what an optimiser keeps of each parameter, by name."""
+    return [
+        {k: v.shape for k, v in optimizer.state.get(p, {}).items() if isinstance(v, Tensor)}
+        for group in optimizer.param_groups
+        for p in group["params"]
+    ]
 
 
 @contextmanager

@@ -73,11 +73,11 @@ def kernel_nats(
     elif given is not None and len(given) < FEWEST_FREED:
         return 0 * (x.sum() + (0 if is_labels(y) else y.sum()))
     elif given is not None:
-        residual = _residual(_kernel(standardise_batch(given))[0])
+        residual = _residual(_kernel(standardise_batch(given), x.dtype)[0])
     branch = Branch(x.device)
-    x_views, x_columns = _views(x)
+    x_views, x_columns = _views(x, x.dtype)
     with branch:
-        y_views, y_columns = _views(y)
+        y_views, y_columns = _views(y, x.dtype)
     branch.join()
     h: Any = _Correlation.apply(x_views, y_views, same, residual)
     r = (x_columns * y_columns).sqrt()
@@ -95,9 +95,9 @@ class _Correlation(torch.autograd.Function):
         ctx: Any, x: Tensor, y: Tensor, same: Tensor | None, residual: Tensor | None
     ) -> Tensor:
         branch = Branch(x.device)
-        a, of_x = _centred_kernel(x, same, residual)
+        a, of_x = _centred_kernel(x, same, residual, x.dtype)
         with branch:
-            b, of_y = _centred_kernel(y, same, residual)
+            b, of_y = _centred_kernel(y, same, residual, x.dtype)
         branch.join()
         ab, aa, bb = ((p * q).sum((-2, -1)) for p, q in ((a, b), (a, a), (b, b)))
         scale = (aa * bb + EPS**2).rsqrt()
@@ -253,10 +253,10 @@ def whiten(columns: Float[Tensor, "*c n d"], batch: Batch | None = None) -> Floa
     return torch.linalg.solve_triangular(factor, columns.mT, upper=False).mT
 
 
-def _views(values: Tensor) -> tuple[Tensor, Tensor]:
+def _views(values: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """What kernels are made of: labels, or two views of columns, as they are and whitened.
 
-    And how many columns each view effectively has.
+    And how many columns each view effectively has, in a dtype for that of labels.
     """
     if is_labels(values):
         views = values.flatten()
@@ -264,26 +264,26 @@ def _views(values: Tensor) -> tuple[Tensor, Tensor]:
         columns = standardise_batch(values)
         views = torch.stack([columns, whiten(columns)])
     with torch.no_grad():
-        return views, _effective_columns(views)
+        return views, _effective_columns(views, dtype)
 
 
 def _centred_kernel(
-    view: Tensor, same: Tensor | None, residual: Tensor | None
+    view: Tensor, same: Tensor | None, residual: Tensor | None, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor | None]:
     """A kernel, freed of a third variable and centred; and the derivative of the kernel itself."""
-    kernel, slope = _kernel(view)
+    kernel, slope = _kernel(view, dtype)
     if residual is not None:
         kernel = residual @ kernel @ residual.mT
     return ucentre(kernel, same), slope
 
 
-def _kernel(view: Tensor) -> tuple[Tensor, Tensor | None]:
+def _kernel(view: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
     """The mean of Gaussian kernels of several widths, and its derivative by squared distances.
 
-    For labels their equality, which has no derivative.
+    For labels their equality, in a dtype, which has no derivative.
     """
     if is_labels(view):
-        return (view[:, None] == view).to(torch.get_default_dtype()), None
+        return (view[:, None] == view).to(dtype), None
     squares = view.square().sum(-1)
     distances = squares[..., None] + squares[..., None, :] - 2 * view @ view.mT
     distances = distances.clamp_min_(0)
@@ -308,10 +308,10 @@ def _residual(near: Tensor) -> Tensor:
     return RIDGE * n * torch.linalg.solve(centre @ near @ centre + RIDGE * n * identity, centre)
 
 
-def _effective_columns(view: Tensor) -> Tensor:
+def _effective_columns(view: Tensor, dtype: torch.dtype) -> Tensor:
     """(tr C)² / |C|² of the covariance: how many equal columns would spread like these."""
     if is_labels(view):
-        shown = (view[:, None] == view).to(torch.get_default_dtype())
+        shown = (view[:, None] == view).to(dtype)
         view = shown - shown.mean(0)
     covariance = view.mT @ view
     trace = covariance.diagonal(dim1=-2, dim2=-1).sum(-1)

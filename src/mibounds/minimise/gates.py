@@ -101,6 +101,13 @@ class Gate:
         names = ("means", "variances", "seen", "opened", "last")
         return dict(zip(names, self.tensors(), strict=True))
 
+    def fits(self, state: object) -> bool:
+        """Whether `load_state` can continue from this."""
+        if not isinstance(state, dict) or self.state().keys() - state.keys() - {"last"}:
+            return False
+        known = ((state[name], own) for name, own in self.state().items() if name in state)
+        return all(getattr(value, "shape", None) == own.shape for value, own in known)
+
     def load_state(self, state: dict[str, Any], device: torch.device) -> None:
         """Continue from a `state`, on a device. One from before gates faded has no ``last``."""
         for name, own in self.state().items():

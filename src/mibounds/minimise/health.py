@@ -22,6 +22,7 @@ from mibounds.estimators import ConditionalEstimator, Estimator
 from mibounds.estimators.ratio import Ratio
 from mibounds.measure.results import Advice
 from mibounds.minimise._faults import Facts, find_faults
+from mibounds.minimise.outliers import draw_in, is_far_out
 from mibounds.minimise.second_opinions import SecondOpinion
 
 if TYPE_CHECKING:
@@ -132,12 +133,15 @@ def collect_facts(
         first: spread of x and y at the first check, NaN before it.
     """
     bad = [name for name, v in (("x", x), ("y", y)) if not v.isfinite().all()]
+    far = [name for name, v in (("x", x), ("y", y)) if is_far_out(v)]
+    x, y = draw_in(x), draw_in(y)
     found: dict[str, Any] = {} if bad else _examine(estimator, *shown)
     labels = count_labels(estimator)
     entropy = _entropy(y) if labels and not bad else None
     return Facts(
         labels=labels, batch=len(y), entropy=entropy, spread=(_spread(x), _spread(y)),
-        first=tuple(first.tolist()), flat=_flat(x, y), bad=bad, own=isinstance(estimator, Ratio),
+        first=tuple(first.tolist()), flat=_flat(x, y), bad=bad, far=far,
+        own=isinstance(estimator, Ratio),
         # The marginal is fitted to this very batch, which gains half a nat per parameter in all.
         optimism=y[0].numel() / len(y), **found,
     )  # fmt: skip
@@ -265,7 +269,7 @@ def _log_marginal(p: Distribution, y: Tensor) -> Tensor:
             ones = y.mean(0)
             return torch.where(y > 0.5, ones, 1 - ones).log().sum(-1)
         counts = torch.bincount(y)
-        return (counts[y] / len(y)).log()
+        return (counts[y].float() / len(y)).log()
     mean, variance = y.mean(0), y.var(0, correction=0)
     variance = torch.where(variance > 0, variance, 1.0)
     return -0.5 * ((y - mean).square() / variance + (2 * math.pi * variance).log()).sum(-1)

@@ -31,7 +31,7 @@ class Memory:
     def __init__(self, batches: int = 1, rows: int = 0):
         self.batches, self.rows = batches, rows
         self.sides: Sides = ()
-        self.next, self.filled = torch.zeros(2, dtype=torch.long).unbind()
+        self.next, self.filled = torch.zeros(2, dtype=torch.long, device="cpu").unbind()
 
     @torch.no_grad()
     def add(self, *sides: Tensor | None) -> None:
@@ -73,6 +73,21 @@ class Memory:
         """For a checkpoint."""
         return {"sides": self.sides, "next": self.next, "filled": self.filled}
 
+    @staticmethod
+    def fits(state: object) -> bool:
+        """Whether `load_state` can continue from this."""
+        if not isinstance(state, dict) or not {"sides", "next", "filled"} <= state.keys():
+            return False
+        sides, *counts = (state[name] for name in ("sides", "next", "filled"))
+        whole = isinstance(sides, tuple | list) and all(isinstance(v, Tensor | None) for v in sides)
+        rows = {len(v) for v in sides if v is not None} if whole else ()
+        return (
+            whole
+            and len(rows) == bool(sides)
+            and all(isinstance(v, Tensor) and v.ndim == 0 for v in counts)
+            and all(0 <= int(v) <= max(rows, default=0) for v in counts)
+        )
+
     def load_state(self, state: dict[str, Any], device: torch.device) -> None:
         """Continue from a `state`, on a device."""
         self.sides = tuple(
@@ -83,7 +98,7 @@ class Memory:
     def move(self, convert: Callable[[Tensor], Tensor]) -> None:
         """Move or convert all rows; labels keep their dtype."""
         self.sides = tuple(None if v is None else _converted(v, convert) for v in self.sides)
-        device = _first(self.sides).device if self.sides else convert(torch.zeros(())).device
+        device = _first(self.sides).device if self.sides else convert(self.next.float()).device
         self.next, self.filled = self.next.to(device), self.filled.to(device)
 
     def _has_place(self, sides: Sides, size: int) -> bool:

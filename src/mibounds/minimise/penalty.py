@@ -23,18 +23,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.optim import Optimizer
 
 from mibounds.conditionals import Bernoulli
-from mibounds.estimators import Estimator
+from mibounds.estimators.base import Estimator, check_estimator
 from mibounds.estimators.ratio import Ratio
 from mibounds.measure.estimation import Estimate, estimate
 from mibounds.minimise._faults import QUIET, SLACK, Facts
 from mibounds.minimise._recorded_calls import RecordedCalls
 from mibounds.minimise._settings import (
     check_capturable,
-    check_estimator,
     check_removal,
+    check_seed,
     check_settings,
     check_weight,
     make_estimator,
@@ -49,7 +50,7 @@ from mibounds.minimise.health import (
 )
 from mibounds.minimise.removal import Removal
 from mibounds.minimise.second_opinions import SecondOpinions
-from mibounds.samples.checks import Group
+from mibounds.samples.checks import Group, check_tensor
 from mibounds.samples.layouts import Layout, lay_out
 from mibounds.samples.precision import full_precision
 
@@ -123,7 +124,8 @@ class MIPenalty(nn.Module):
             None for wherever that is possible. Second derivatives need False.
         check_every: calls between two health checks (`report`), which cost a little, and on a GPU
             a wait; 0 for never.
-        seed: of all random numbers.
+        seed: of all random numbers, and of the first parameters of what is made of dimensions; an
+            estimator that is passed has its own.
         capturable: whether a call writes only into tensors that stay where they are (`tensors`), so
             that you can capture a whole training step in a CUDA graph of your own. Runs of that
             graph do not change what Python counts: ``calls`` and `report` stand still.
@@ -174,7 +176,8 @@ class MIPenalty(nn.Module):
         capturable: bool = False,
     ):
         super().__init__()
-        forward = make_estimator(estimator, y_dim, labels, given_dim, given_labels, spread)
+        seed = check_seed(seed)
+        forward = make_estimator(estimator, y_dim, labels, given_dim, given_labels, spread, seed)
         both = [forward]
         if backward is not None:
             both.append(check_estimator("backward", backward))
@@ -224,6 +227,7 @@ class MIPenalty(nn.Module):
         for advice in self._side:
             warnings.warn(str(advice), PenaltyWarning, stacklevel=2)
         self.register_load_state_dict_pre_hook(_find_averages)
+        self.register_load_state_dict_pre_hook(_check_state)
 
     @property
     def estimator(self) -> Estimator:
@@ -305,8 +309,14 @@ class MIPenalty(nn.Module):
             weight = weight(self.calls)
             check_weight(weight)
         fitting = self.training and not torch.is_inference_mode_enabled()
+        if fitting and any(is_functorch_wrapped_tensor(v) for v in (x, y)):
+            raise ValueError(
+                "Expected samples outside of torch.func while a penalty learns but got some within "
+                "its grad or vmap; call loss.backward() or torch.autograd.grad, or penalty.eval()."
+            )
         due = fitting and self.check_every and (self.calls + 1) % self.check_every == 0
         value = None
+        self.alternation.check(x, y, given)
         if fitting:
             if torch.is_grad_enabled():
                 self.alternation.note_gradients(x, y)
@@ -331,7 +341,8 @@ class MIPenalty(nn.Module):
             value = self.alternation.evaluate(x, y, group, given, spread=fitting)
         if fitting:
             self.values[(self.calls - 1) % WINDOW] = value.detach()
-        if fitting and self.check_every and not (due or x.is_cuda or self._is_possible(value)):
+        odd = fitting and self.check_every and not (due or x.is_cuda)
+        if odd and (self.alternation.far_out or not self._is_possible(value)):
             self._check_health(x, y)  # at once, where reading the value stalls no GPU
         if self.clamp:
             value = value + (value.clamp_min(0) - value).detach()
@@ -351,6 +362,7 @@ class MIPenalty(nn.Module):
         """Only the bound, in nats: no fit, weight or clamp. Gradients reach x and y, but not q."""
         given = self._lay_out_given(x, given, mask)
         rows = self._lay_out(x, y, mask, group)
+        self.alternation.check(rows.x, rows.y, given)
         self.alternation.batch = rows.group if rows.group is not group else None
         return self.alternation.evaluate(rows.x, rows.y, group, given)
 
@@ -378,6 +390,7 @@ class MIPenalty(nn.Module):
         given = self._lay_out_given(x, given, mask)
         rows = self._lay_out(x, y, mask, group)
         x, y = rows.x, rows.y
+        self.alternation.check(x, y, given)
         self.alternation.batch = rows.group if rows.group is not group else None
         if isinstance(self.alternation, Removal):
             self.alternation.learn(x, y, steps, group, given)
@@ -465,6 +478,7 @@ class MIPenalty(nn.Module):
         """The third variable, a row for each row of x and y."""
         if given is None:
             return None
+        check_tensor("given", given)
         if not isinstance(self.alternation, Removal):
             raise ValueError(
                 "Expected given= with an estimator that has a third variable but got "
@@ -543,6 +557,33 @@ def _find_averages(_: nn.Module, state: dict[str, Any], prefix: str, *__: object
     if found:
         key = f"{prefix}_extra_state"
         state[key] = {**state[key], "averages": found}
+
+
+def _check_state(penalty: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:
+    """Refuse a state that does not fit before any of it is loaded.
+
+    Where there is nothing of a penalty, as in the checkpoint of a model alone, torch decides.
+    """
+    assert isinstance(penalty, MIPenalty)
+    own = {k: v for k, v in penalty.state_dict().items() if isinstance(v, Tensor)}
+    new = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+    if not new:
+        return
+    extra = new.pop("_extra_state", None)
+    if own.keys() != new.keys() or extra is None:
+        wrong = [*sorted(own.keys() ^ new.keys()), "_extra_state"]
+        raise ValueError(
+            "Expected the state of a penalty with the same estimator and settings but got one "
+            f"where {wrong[0]} is too much or missing; make the penalty as the one that was saved."
+        )
+    for name, value in new.items():
+        if getattr(value, "shape", None) != own[name].shape:
+            raise ValueError(
+                f"Expected {name} of shape {tuple(own[name].shape)} in the state of a penalty but "
+                f"got {tuple(getattr(value, 'shape', ()))}; make the penalty with the sizes that it"
+                " was saved with."
+            )
+    penalty.alternation.check_state(extra)
 
 
 def _zero(x: Tensor, y: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ from mibounds.minimise.alternation import Alternation, OptimizerFactory, put_bac
 from mibounds.minimise.dependence import keep_scale, kernel_nats
 from mibounds.minimise.gates import Gate
 from mibounds.minimise.memory import Memory
-from mibounds.samples.checks import check_pair
+from mibounds.samples.checks import check_pair, check_shapes
 from mibounds.samples.precision import full_precision
 
 if TYPE_CHECKING:
@@ -77,6 +77,11 @@ class Removal(Alternation):
         self.estimator, self.maximise = estimator, maximise
         self.memory = Memory(batches=memory)
         self.gate = Gate(2)  # for the kernels, and for the classifier
+
+    def check(self, x: Tensor, y: Tensor, given: Tensor | None = None) -> None:
+        """Refuse samples that the classifier cannot take, before anything changes."""
+        check_shapes(x, y)
+        self.estimator.check(x, y, given)
 
     def step(
         self,
@@ -146,12 +151,13 @@ class Removal(Alternation):
     ) -> Row:
         """Checked samples, of all processes."""
         batch = check_pair(x, y, group)
+        sides = [v for v in self.estimator.check(x, y, given) if v is not None]
         if group is not None and not self._joined:
             self._join(x, group)
         if self.gate.means.device != x.device:
             self.move(lambda v: v.to(x.device))
-        x, y, given = self.estimator.check(x, y, given)
-        return batch.gather(x), batch.gather(y), None if given is None else batch.gather(given)
+        x, y, *third = self.draw_in(*(batch.gather(v) for v in sides))
+        return x, y, third[0] if third else None
 
     # --- judge ------------------------------------------------------------------------------------
 
@@ -217,6 +223,16 @@ class Removal(Alternation):
     def state(self) -> dict[str, Any]:
         """What a checkpoint holds besides the parameters and buffers of the estimator."""
         return {**super().state(), "gate": self.gate.state(), "memory": self.memory.state()}
+
+    def check_state(self, state: object) -> None:
+        """Refuse a state of something else, without a change; see `load_state`."""
+        super().check_state(state)
+        assert isinstance(state, dict)
+        if not (self.gate.fits(state["gate"]) and self.memory.fits(state["memory"])):
+            raise ValueError(
+                "Expected the state of a penalty with a gate of two witnesses and a memory of "
+                "samples but got one in which they are damaged; load another checkpoint."
+            )
 
     def load_state(self, state: dict[str, Any], device: torch.device) -> None:
         """Continue from a `state`, on a device."""

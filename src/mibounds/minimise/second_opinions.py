@@ -29,7 +29,9 @@ from torch.nn import functional as F
 from mibounds.estimators.ratio import Ratio, exchange
 from mibounds.minimise.dependence import is_labels, kernel_nats
 from mibounds.minimise.memory import Memory
+from mibounds.minimise.outliers import draw_in
 from mibounds.samples.precision import full_precision
+from mibounds.samples.seeds import drawing
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Shaped
@@ -175,7 +177,7 @@ def ask(
     """
     if is_labels(x) or (given is not None and not is_labels(given)):
         return None
-    x, y = (_number(v) if is_labels(v) else v.reshape(len(v), -1) for v in (x, y))
+    x, y = (_number(v) if is_labels(v) else draw_in(v.reshape(len(v), -1)) for v in (x, y))
     place = torch.linspace(0, 1, len(x), device=x.device) if place is None else place
     good = x.isfinite().all(1)
     if not is_labels(y):
@@ -188,12 +190,11 @@ def ask(
         return None
     third = None if given is None else _number(given)
     kernels = _by_kernels(x[good], y[good], None if third is None else third[good])
-    with torch.random.fork_rng(devices=[]), full_precision(x):
-        torch.manual_seed(seed)
+    with full_precision(x):
         generator = torch.Generator(x.device).manual_seed(seed)
         x, y = (_prepare(v.detach(), learnt) for v in (x, y))
         places = torch.unique(place, return_inverse=True)[1]
-        classifier = _by_classifier(*_split(x, y, third, places, learnt, held), generator)
+        classifier = _by_classifier(*_split(x, y, third, places, learnt, held), generator, seed)
         columns = [F.one_hot(v).float() if is_labels(v) else v for v in (x, y)]
         if third is not None:
             columns = [v - _group_means(v, third, learnt) for v in columns]
@@ -256,7 +257,7 @@ def _prepare(values: Tensor, learnt: Tensor) -> Tensor:
     mean, scale = rows.mean(0), rows.std(0)
     varies = scale > FLOOR * mean.abs()
     if not varies.any():
-        return torch.zeros(len(values), 1, device=values.device)
+        return torch.zeros(len(values), 1, dtype=torch.float32, device=values.device)
     columns = ((values.double() - mean) / scale)[:, varies]
     correlations = columns[learnt].T @ columns[learnt] / len(rows)
     sizes, turn = torch.linalg.eigh(correlations)
@@ -285,7 +286,7 @@ def _variance(values: Tensor, places: Tensor) -> Tensor:
     return torch.maximum(by_place, by_row) / len(values) ** 2
 
 
-def _by_classifier(train: Rows, test: Rows, generator: torch.Generator) -> float:
+def _by_classifier(train: Rows, test: Rows, generator: torch.Generator, seed: int) -> float:
     """By the log-ratio of a classifier."""
     x, y, given, _ = train
     labels = int(max(y.max(), test.y.max())) + 1 if is_labels(y) else None
@@ -294,10 +295,11 @@ def _by_classifier(train: Rows, test: Rows, generator: torch.Generator) -> float
     groups = 0
     if given is not None and test.given is not None:
         groups = int(max(given.max(), test.given.max())) + 1
-    model = Ratio(
-        x.shape[1], None if labels else y.shape[1], HIDDEN, labels=labels, given_labels=groups,
-        spread=None,
-    ).to(x.device)  # fmt: skip
+    with drawing(seed):
+        model = Ratio(
+            x.shape[1], None if labels else y.shape[1], HIDDEN, labels=labels, given_labels=groups,
+            spread=None,
+        ).to(x.device)  # fmt: skip
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=DECAY, fused=True)
     rates = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
     model.observe(x, y, given)
