@@ -222,6 +222,13 @@ def test_a_folder_belongs_to_one_table_and_its_settings(frame, tmp_path):
         mb.matrix(frame, out=file)
 
 
+def test_blocks_of_somebody_else_are_no_results(frame, tmp_path):
+    np.save(tmp_path / "block-000000.npy", np.zeros(3))
+    with pytest.raises(ValueError, match=r"Expected no blocks .* but got block-000000.npy; name"):
+        mb.matrix(frame, out=tmp_path)
+    assert [each.name for each in tmp_path.iterdir()] == ["block-000000.npy"]
+
+
 CODE = """
 import sys, numpy as np, mibounds as mb
 from mibounds.measure.tables import blocks
@@ -390,7 +397,7 @@ def test_a_report(found, tmp_path):
         ({"names": list("aabcd")}, r"Expected different names of the columns of left but got 'a'"),
         ({"kinds": [None]}, r"Expected a kind for each of 5 columns of left but got 1"),
         ({"right": np.zeros((3, 2))}, r"Expected as many rows of right as of left but got 3 and"),
-        ({"device": "cuda"}, r"Expected a GPU for device='cuda' but torch finds none here"),
+        ({"device": "cuda"}, r"Expected a device that is there but got 'cuda'"),
     ],
 )
 def test_what_cannot_be_used_is_said(frame, settings, message, monkeypatch, unchecked):

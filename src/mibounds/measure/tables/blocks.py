@@ -268,6 +268,11 @@ class _Store:
                     "those of others; name another folder, or remove this one."
                 )
             return
+        if strangers := sorted(each.name for each in self.folder.glob("block-*.npy")):
+            raise ValueError(
+                f"Expected no blocks in {str(folder)!r} without {SETTINGS}, which says what they "
+                f"are of, but got {strangers[0]}; name another folder."
+            )
         with replacing(path) as part:
             part.write_text(json.dumps(mine) + "\n", encoding="utf-8")
 
