@@ -124,7 +124,7 @@ def jackknife(values: Float[Tensor, " rows"], n: int) -> float:
 
 def _sizes(n: int, groups: int) -> Float[Tensor, " groups"]:
     """How many of n rows belong to each group."""
-    return (n // groups + (torch.arange(groups, device="cpu") < n % groups)).double()
+    return (n // groups + (torch.arange(groups) < n % groups)).double()
 
 
 def find_middle(y: Shaped[Tensor, "n *event"]) -> Float[Tensor, "*event"]:

@@ -107,7 +107,7 @@ def fit_many(
     check_rate(lr)
     n, own_x, own_y = _check_data(estimators[0], x, y, m)
     if not any(p.requires_grad for e in estimators for p in e.parameters()):
-        return torch.empty(m, 0, device="cpu")
+        return torch.empty(m, 0)
     check_learnable(p for e in estimators for p in e.parameters())
     _check_alike(estimators)
     _check_placement(estimators[0], x, y, graph)
@@ -156,7 +156,7 @@ def _fit_alone(
         losses = fit(estimator, x, y, steps=steps, batch_size=batch_size, lr=lr, seed=generator)
     except FloatingPointError as error:
         raise FloatingPointError(f"Estimator {number}: {error}") from None
-    return torch.tensor([losses], dtype=next(estimator.parameters()).dtype, device="cpu")
+    return torch.tensor([losses], dtype=next(estimator.parameters()).dtype)
 
 
 def _fit_together(
