@@ -78,6 +78,12 @@ def test_it_is_a_lower_bound(name):
     assert 0.3 * task.mutual_information < found.nats < task.mutual_information + 3 * error
 
 
+@pytest.mark.parametrize("n", [6, 9, 12])
+def test_a_single_row_that_chooses_leaves_no_numbers_out(n):
+    x = np.random.default_rng(0).normal(size=(n, 1))
+    assert measure(x, x + 0.1).nats == 0  # and no warning
+
+
 def test_codes_do_not_see_the_rows_that_they_are_judged_by():
     x, y = shared_label(400, 0.9, 0)
     folds = fold_rows(400, 2, 1, 0)

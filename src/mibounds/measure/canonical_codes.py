@@ -278,7 +278,7 @@ def _candidates(
 
     The correlations are those of the other half, of which chance is taken off.
     """
-    rows, rest = check[::2][:CHOOSING], check[1::2]
+    rows, rest = check[::2][:CHOOSING], check[1::2] if len(check) > 1 else check
     u, v = (_standardised(features @ to, rest) for features, to in ((a, left), (b, right)))
     rho = (u[rest] * v[rest]).mean(0).clamp(0, HIGHEST)
     rho = torch.where(rho**2 * len(rest) > 2, rho, 0.0)
