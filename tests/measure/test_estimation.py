@@ -230,6 +230,26 @@ def test_the_bracket_is_the_narrowest_that_may_hold(monkeypatch):
     assert alone.interval == pytest.approx((0.9, 1.1))
 
 
+def test_bounds_that_contradict_the_value_or_each_other_are_not_used(monkeypatch):
+    values = {
+        "copula_model": ("neither", 1.0),
+        "infonce": ("lower", 1.05),  # by less than its error
+        "l1out": ("upper", 1.02),
+        "vub": ("upper", 1.5),
+    }
+
+    def measure(name, problem):
+        side, nats = values[name]
+        return runs.Outcome([mb.MethodResult(name, side, "", nats, 0.1, 0.0)], 0.1, "said")
+
+    monkeypatch.setattr(runs, "measure", measure)
+    result = estimate(*gaussian(200), methods=list(values))
+    assert (result.lower, result.upper) == (1.0, 1.5)
+    said = {row.method: row.condition for row in result.rows}
+    assert said["infonce"].startswith("not used: above the value, by less than its error")
+    assert said["l1out"].startswith("not used: below a lower bound")
+
+
 def test_every_row_is_shown_once_where_a_method_contradicts_itself(monkeypatch):
     def measure(name, problem):
         own = mb.MethodResult(name, "neither", "", 0.1, 0.01, 0.0)

@@ -12,24 +12,24 @@ def sides(x, y):
     return as_columns("x", x).scored(), as_columns("y", y).scored()
 
 
-def test_it_is_the_correlation_of_centred_kernels():
+def plain_kernel(v):
+    squares = ((v[:, None] - v[None]) ** 2).sum(-1)
+    kernel = np.exp(-squares / (2 * np.median(squares[np.triu_indices(len(v), 1)])))
+    centre = np.eye(len(v)) - 1 / len(v)
+    kernel = centre @ kernel @ centre
+    return kernel / np.linalg.norm(kernel)
+
+
+def test_it_is_the_correlation_of_centred_kernels_also_of_whitened_columns():
     rng = np.random.default_rng(0)
-    x, y = sides(rng.normal(size=(30, 2)), rng.normal(size=30))
-    rows = np.arange(30)
-    kernels = []
-    for side in (x, y):
-        v = side.inputs()
-        squares = ((v[:, None] - v[None]) ** 2).sum(-1)
-        kernel = np.exp(-squares / (2 * np.median(squares[np.triu_indices(30, 1)])))
-        centre = np.eye(30) - 1 / 30
-        kernels.append(centre @ kernel @ centre)
-    order = rng.permutation(30)
-    other = kernels[1][order][:, order]
-    want = (kernels[0] * other).sum() / np.prod([np.linalg.norm(k) for k in kernels])
-    assert kernel_statistic(x, y, rows)(order) == pytest.approx(want)
+    x, y = sides(rng.normal(size=(30, 2)) @ [[1, 1], [0, 0.1]], rng.normal(size=30))
+    v, order = x.inputs(), rng.permutation(30)
+    k = plain_kernel(v) + plain_kernel(v @ np.linalg.cholesky(np.linalg.inv(np.cov(v.T))))
+    want = (k * plain_kernel(y.inputs())[order][:, order]).sum()
+    assert kernel_statistic(x, y, np.arange(30))(order) == pytest.approx(want)
 
 
-@pytest.mark.parametrize("kind", ["line", "circle", "label", "many columns"])
+@pytest.mark.parametrize("kind", ["line", "circle", "label", "many columns", "small difference"])
 def test_it_sees_dependence_of_any_kind(kind):
     rng = np.random.default_rng(1)
     t, noise = rng.uniform(0, 2 * np.pi, 300), rng.normal(size=300)
@@ -37,6 +37,7 @@ def test_it_sees_dependence_of_any_kind(kind):
         "line": (t, t + 3 * noise),
         "circle": (np.cos(t), np.sin(t) + 0.1 * noise),
         "label": (t, (t + noise > 3).astype(int)),
+        "small difference": (np.stack([t, t + 0.02 * noise], 1), noise > 0),
         "many columns": (t[:, None] + rng.normal(size=(300, 20)), np.cos(t) + 0.2 * noise),
     }[kind]
     statistic = kernel_statistic(*sides(x, y), np.arange(300))

@@ -239,7 +239,7 @@ def look_at_copula_model(found: CopulaFit, error: float) -> list[Advice]:
         advice.append(
             Advice(
                 "copula_model-linear",
-                "There are too few rows, or too many columns, for networks: the value is that of a "
+                "There are too few rows, or too many columns, for networks: its value is that of a "
                 "Gaussian copula, and misses every dependence of another kind.",
                 "Collect more rows, or use fewer columns.",
             )

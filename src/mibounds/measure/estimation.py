@@ -435,20 +435,26 @@ def _bracket(
 ) -> tuple[list[MethodResult], float | None, float | None]:
     """The best lower and the tightest upper bound, and the rows with those not used marked.
 
-    An upper bound under the value has lost its condition, unless it is the value itself.
+    A lower bound above the value is so by less than its error, if at all, and certifies no more
+    than the value. An upper bound under the value, or under a lower bound, has lost its condition,
+    unless it is the value itself.
     """
-    lower = max((r.nats for r in rows if r.side == "lower"), default=None)
-    if lower is not None and rows[0].side == "neither":  # by less than its error, if at all
-        lower = min(lower, rows[0].nats)
-    least = -math.inf if rows[0].side == "upper" else rows[0].nats
+    value = rows[0].nats
+    above = value if rows[0].side == "neither" else math.inf
+    best = max((r.nats for r in rows if r.side == "lower"), default=None)
+    lower = None if best is None else min(best, above)
+    least = -math.inf if rows[0].side == "upper" else max(value, best or value)
     upper = min((r.nats for r in rows if r.side == "upper" and r.nats >= least), default=None)
-    marked = [
-        replace(r, condition=f"not used: below the value ({r.condition})")
-        if r.side == "upper" and r.nats < least
-        else r
-        for r in rows
-    ]
-    return marked, lower, upper
+
+    def mark(row: MethodResult) -> MethodResult:
+        why = ""
+        if row.side == "lower" and row.nats > above:
+            why = "above the value, by less than its error"
+        if row.side == "upper" and row.nats < least:
+            why = "below the value" if row.nats < value else "below a lower bound"
+        return replace(row, condition=f"not used: {why} ({row.condition})") if why else row
+
+    return [mark(row) for row in rows], lower, upper
 
 
 def _with_common_errors(rows: Sequence[MethodResult]) -> tuple[MethodResult, ...]:

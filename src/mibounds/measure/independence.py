@@ -2,7 +2,8 @@
 
 The centred kernels of x and y are correlated (the Hilbert-Schmidt independence criterion). Gaussian
 kernels as wide as the median distance see lines as well as curves, in any number of columns, and
-their power is near that of the best test for a line. Every order of the rows of y is as likely as
+their power is near that of the best test for a line. A second kernel of whitened columns sees what
+lies in small differences between them. Every order of the rows of y is as likely as
 another if both are independent, so that a comparison with random orders is exact.
 
 Given z, an order would also break the relation of y and z. Where z is of labels only, the rows of
@@ -37,6 +38,8 @@ WAVES = 100  # features of x and of y, cosines and sines together
 WAVES_GIVEN = 600  # of z, for each width, or half of the rows
 WIDTHS = (0.08, 0.2, 0.5, 1.0)  # of the kernels of z, in median distances
 RIDGES = np.geomspace(1e-4, 10, 8)  # added to the covariance of features of mean square 1
+ROWS_TO_WHITEN = 10  # for each column that is whitened
+FLAT = 1e-8  # variance of a direction, in the largest one, that is rounding
 HIGHEST = 0.9  # leverage of a row that is believed
 
 
@@ -56,7 +59,7 @@ def kernel_statistic(x: Columns, y: Columns, rows: np.ndarray) -> Statistic:
         >>> of(np.arange(100)) > 5 * of(np.random.default_rng(1).permutation(100))
         True
     """
-    k, other = (_centred_kernel(side.inputs(rows=rows)) for side in (x, y))
+    k, other = (_kernel(side.inputs(rows=rows)) for side in (x, y))
     return lambda order: float(np.vdot(k, other[np.ix_(order, order)]))
 
 
@@ -188,6 +191,20 @@ def _median_distance(values: Float[np.ndarray, "n d"]) -> float:
     squares = (values[:1000] ** 2).sum(1)
     distances = squares[:, None] + squares - 2 * values[:1000] @ values[:1000].T
     return math.sqrt(max(float(np.median(distances)), 0.0)) or 1.0
+
+
+def _kernel(values: np.ndarray) -> np.ndarray:
+    """The kernel of some columns as they are, and of what differs from row to row in few of them.
+
+    Whitened columns show what lies in small differences of large ones. They need rows for each.
+    """
+    kernel = _centred_kernel(values)
+    n, d = values.shape
+    if not 1 < d <= n // ROWS_TO_WHITEN:
+        return kernel
+    sizes, axes = np.linalg.eigh(np.cov(values.T))
+    kept = sizes > FLAT * sizes[-1]
+    return kernel + _centred_kernel(values @ (axes[:, kept] / np.sqrt(sizes[kept])))
 
 
 def _centred_kernel(values: np.ndarray) -> np.ndarray:
