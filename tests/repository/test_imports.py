@@ -146,9 +146,13 @@ def test_the_package_declares_what_it_promises():
     assert "\ntorch==" in constraints
 
 
-def test_the_citation_is_the_paper():
+def test_the_citation_is_of_this_version_and_the_paper():
     yaml = pytest.importorskip("yaml", reason="comes with the documentation tools")
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())["preferred-citation"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    released = f"## [{citation['version']}] - {citation['date-released']}"
+    assert citation["version"] == mb.__version__
+    assert released in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    citation = citation["preferred-citation"]
     assert citation["title"].startswith("CLUB: A Contrastive Log-ratio Upper Bound")
     assert [a["family-names"] for a in citation["authors"]] == [
         "Cheng", "Hao", "Dai", "Liu", "Gan", "Carin",
