@@ -84,6 +84,13 @@ def test_a_single_row_that_chooses_leaves_no_numbers_out(n):
     assert measure(x, x + 0.1).nats == 0  # and no warning
 
 
+def test_a_label_of_one_row_may_be_missing_where_codes_are_fitted():
+    label = np.array(["no"] * 39 + ["yes"])
+    for seed in range(4):
+        y = np.random.default_rng(seed).normal(size=(40, 1))
+        assert measure(label, y, seed=seed).nats <= 0.2
+
+
 def test_codes_do_not_see_the_rows_that_they_are_judged_by():
     x, y = shared_label(400, 0.9, 0)
     folds = fold_rows(400, 2, 1, 0)

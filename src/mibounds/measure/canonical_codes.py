@@ -241,6 +241,8 @@ def _features(
         angles = values @ (waves / torch.where(width > 0, width, 1.0))
         parts += [angles.cos(), angles.sin(), values / math.sqrt(values.shape[1])]
     features = torch.hstack(parts)
+    if not features.shape[1]:  # a single label is left in these rows
+        return features.new_zeros(len(features), 1)
     return features - features[train].mean(0)
 
 
