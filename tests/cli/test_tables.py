@@ -20,6 +20,7 @@ from mibounds.cli.tables import Column, Table, check_apart, read_names, read_tab
 
 pa = pytest.importorskip("pyarrow", reason="CSV and Parquet files are read by pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
+csv = pytest.importorskip("pyarrow.csv")
 
 CSV = b"a,b,label\n1,2.5,yes\n2,3.5,no\n3,4.5,yes\n"
 
@@ -429,7 +430,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path, ending):
             with pa.ipc.new_file(path, table.schema) as file:
                 file.write_table(table, 100_000)
         elif ending == "csv":
-            pa.csv.write_csv(table, path)
+            csv.write_csv(table, path)
         else:
             np.save(path, np.stack([column.to_numpy() for column in table.columns], 1))
         result = subprocess.run(

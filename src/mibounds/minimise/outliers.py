@@ -45,6 +45,8 @@ def draw_in(values: Shaped[Tensor, "n *s"]) -> Shaped[Tensor, "n *s"]:
     if plain.is_cpu and not _may_be_far(plain):
         return values
     far, end = _far_out(plain)
+    if plain.is_cpu and not far.any():
+        return values
     return torch.where(far, end, values)
 
 
