@@ -629,6 +629,10 @@ BROKEN = {
     "line.csv": (b"a,b", "line.csv holds no rows; add some"),
     "line-and-none.csv": (b"a,b\n1,2", "holds one row"),
     "blank-line.csv": (b"\n\na,b", "holds no rows"),
+    "places.arrow": (
+        arrow(FOUR).replace(*(np.int32([0, 3, end, 8]).tobytes() for end in (5, 1 << 30))),
+        "damaged or not an Arrow file: In column 2: Invalid: Offset invariant failure",
+    ),
     "interval.arrow": (
         arrow({"a": pa.array([(1, 2, 3)] * 3, pa.month_day_nano_interval())}),
         "column 'a' holds month_day_nano_interval; save numbers or text",
