@@ -1,6 +1,7 @@
 """A state that does not fit is refused in one line, and changes nothing."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -61,10 +62,37 @@ CHANGES = {
     "optimiser of None": (replaced("_extra_state", "optimizer", value=None), "state of Adam"),
     "optimiser of a list": (replaced("_extra_state", "optimizer", value=[]), "state of Adam"),
     "a moment": (first_moment, "the state of Adam with 4 parameters of the same shapes"),
+    **{
+        f"{field}: {odd}": (
+            replaced("_extra_state", field, value=odd),
+            f"one in which {field} is of another type",
+        )
+        for field, odd in (
+            ("calls", 2.5),
+            ("fits", {}),
+            ("recent", 3),
+            ("recent", [torch.ones(2)]),
+            ("averages", 3),
+            ("moving", math.inf),
+            ("device", 3),
+            ("generator", torch.tensor(math.nan)),
+        )
+    },
+    "lost weights": (
+        replaced("estimators.0.conditional.net.layers.2.bias", value=torch.full((4,), math.nan)),
+        "Expected finite numbers in .*bias in the state of a penalty but got NaN or infinity; load",
+    ),
+    "a lost scale": (
+        replaced("estimators.0.conditional.x_standard.variance", value=torch.full((Z,), math.inf)),
+        "Expected finite numbers in .*variance in the state of a penalty but got NaN or infinity",
+    ),
     "values": (replaced("values", value=torch.zeros(3)), r"Expected values of shape \(100,\)"),
 }
 DAMAGE = {
     "gate": replaced("_extra_state", "gate", "means", value=torch.zeros(3)),
+    "numbers of the gate": replaced(
+        "_extra_state", "gate", "means", value=torch.full((2,), math.nan)
+    ),
     "part of the gate": lambda state: state["_extra_state"]["gate"].pop("seen"),
     "memory": replaced("_extra_state", "memory", value={}),
     "rows": replaced("_extra_state", "memory", "filled", value=torch.tensor(10**6)),

@@ -451,6 +451,22 @@ class Alternation:
                 f"{', '.join(missing)}; make the penalty as the one that was saved."
             )
         averages = state.get("averages", [])
+        recent, moving = state["recent"], state.get("moving", ())
+        whole = {
+            "calls": isinstance(state["calls"], int),
+            "fits": isinstance(state["fits"], int),
+            "recent": isinstance(recent, list | tuple) and all(map(_are_tensors, recent)),
+            "averages": _are_tensors(averages),
+            "moving": isinstance(moving, list | tuple),
+            "device": isinstance(state["device"], str | None),
+            "generator": state["generator"] is None or _are_bytes(state["generator"]),
+        }
+        if not all(whole.values()):
+            raise ValueError(
+                "Expected the whole state of a penalty but got one in which "
+                f"{', '.join(name for name in whole if not whole[name])} is of another type; "
+                "load another checkpoint."
+            )
         if [v.shape for v in averages] != [v.shape for v in self._averages]:
             raise ValueError(
                 f"Expected a checkpoint with {len(self._averages)} averages of q's parameters but "
@@ -554,6 +570,14 @@ def start_optimizer(optimizer: Optimizer) -> None:
             for value in optimizer.state[p].values():
                 if isinstance(value, Tensor):
                     value.zero_()
+
+
+def _are_bytes(value: object) -> bool:
+    return isinstance(value, Tensor) and value.dtype == torch.uint8
+
+
+def _are_tensors(values: object) -> bool:
+    return isinstance(values, list | tuple) and all(isinstance(v, Tensor) for v in values)
 
 
 def _kinds_of_moments(optimizer: Optimizer) -> list[dict[str, torch.Size]]:

@@ -106,7 +106,10 @@ class Gate:
         if not isinstance(state, dict) or self.state().keys() - state.keys() - {"last"}:
             return False
         known = ((state[name], own) for name, own in self.state().items() if name in state)
-        return all(getattr(value, "shape", None) == own.shape for value, own in known)
+        return all(
+            isinstance(value, Tensor) and value.shape == own.shape and bool(value.isfinite().all())
+            for value, own in known
+        )
 
     def load_state(self, state: dict[str, Any], device: torch.device) -> None:
         """Continue from a `state`, on a device. One from before gates faded has no ``last``."""

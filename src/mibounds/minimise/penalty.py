@@ -583,6 +583,14 @@ def _check_state(penalty: nn.Module, state: dict[str, Any], prefix: str, *_: obj
                 f"got {tuple(getattr(value, 'shape', ()))}; make the penalty with the sizes that it"
                 " was saved with."
             )
+    learnt = dict(penalty.named_parameters())
+    for name, value in new.items():
+        lost = ~value.isfinite() if name.startswith("estimators.") else value.new_zeros(1).bool()
+        if lost.any() and (name in learnt or value.ndim):  # an average of nothing yet is NaN
+            raise ValueError(
+                f"Expected finite numbers in {name} in the state of a penalty but got NaN or "
+                "infinity; load the state of an earlier step."
+            )
     penalty.alternation.check_state(extra)
 
 
