@@ -106,10 +106,10 @@ def check_folder(path: str | os.PathLike[str], what: str = "the output") -> Path
 def _look_at(path: str | os.PathLike[str], what: str) -> os.stat_result | None:
     """What is at a path; None if nothing is."""
     try:
-        return os.stat(path)
+        return os.stat(os.fspath(path))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:  # such as a link to itself, or a zero byte in the name
+    except (OSError, ValueError, TypeError) as error:  # a link to itself, a zero byte in the name
         reason = getattr(error, "strerror", None) or error
         raise ValueError(
             f"Expected a path for {what} but {str(path)!r} cannot be reached: {reason}; "

@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 
-__all__ = ["Progress", "progress_bar", "showing"]
+__all__ = ["Progress", "check_progress", "progress_bar", "showing"]
 
 Progress = Callable[[float, str], None]
 
@@ -58,6 +58,15 @@ def progress_bar(
         yield lambda done, what: bar.update(task, completed=done, description=escape(what))
 
 
+def check_progress(progress: object) -> None:
+    """Check that progress can be told, or is not asked for."""
+    if progress is not None and not callable(progress):
+        raise ValueError(
+            f"Expected progress to be a function of a share and a word but got {progress!r}; "
+            "leave it out."
+        )
+
+
 @contextlib.contextmanager
 def showing(progress: bool | Progress) -> Iterator[Progress | None]:
     """What a ``progress=`` of a call stands for: a bar for True, none for False, or itself."""
@@ -65,4 +74,5 @@ def showing(progress: bool | Progress) -> Iterator[Progress | None]:
         with progress_bar(always=True) as report:
             yield report
     else:
+        check_progress(progress or None)
         yield progress or None

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-
 from mibounds.estimators import ESTIMATORS, Estimator
 from mibounds.measure.canonical_codes import CanonicalCodes
 from mibounds.measure.classical import CLASSICAL, KSG, ClassicalEstimator, MixedKSG, PlugIn
 from mibounds.measure.classical.interfaces import has_scipy
 from mibounds.measure.copula_model import CopulaModel
+
+from mibounds.samples.checks import check_list
 from mibounds.samples.columns import Columns
 
 __all__ = ["METHODS", "Method"]
@@ -47,6 +48,7 @@ def choose_methods(
     """
     if isinstance(methods, str):
         methods = [m.strip() for m in methods.split(",")]
+    check_list("methods", methods)
     names = list(dict.fromkeys(methods))
     known = ["default", *METHODS]
     for name in names:

@@ -7,7 +7,7 @@ checked only on a CPU, because reading them stalls a GPU.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from numbers import Integral, Real
@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
-
 from mibounds.samples.batches import Batch
+from torch import Tensor
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -92,6 +91,10 @@ def check_tensor(name: str, value: object) -> None:
     if value.layout is not torch.strided:
         raise ValueError(
             f"Expected {name} to be dense but got {value.layout}; call {name}.to_dense()."
+        )
+    if value.is_quantized:
+        raise ValueError(
+            f"Expected {name} to be plain numbers but got {value.dtype}; call {name}.dequantize()."
         )
     if value.is_complex():
         raise ValueError(
@@ -268,6 +271,31 @@ def check_count(name: str, value: object, least: int) -> None:
         raise ValueError(
             f"Expected {name} to be a whole number >= {least} but got {value!r}; "
             f"leave {name} out for its default."
+        )
+
+
+def check_list(name: str, value: object) -> None:
+    """Check a setting that has an entry for each of several things.
+
+    Example:
+        >>> check_list("kinds", 3)
+        Traceback (most recent call last):
+        ...
+        ValueError: Expected kinds to be a list but got 3; put it into brackets, or leave it out.
+    """
+    if not isinstance(value, Iterable):
+        raise ValueError(
+            f"Expected {name} to be a list but got {value!r}; "
+            "put it into brackets, or leave it out."
+        )
+
+
+def check_jobs(value: object) -> None:
+    """Check a number of processes."""
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise ValueError(
+            f"Expected n_jobs to be a whole number but got {value!r}; "
+            "pass 1, or -1 for one per core."
         )
 
 

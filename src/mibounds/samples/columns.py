@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
+from mibounds.samples.arrays import EXACT, find_absent, split_columns
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from mibounds.samples.arrays import EXACT, find_absent, split_columns
+from mibounds.samples.checks import check_list
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -236,6 +237,7 @@ def as_columns(
     if kinds is None:
         given: list[str | None] = [None] * len(raw)
     else:
+        check_list("kinds", kinds)
         given = [kinds] * len(raw) if isinstance(kinds, str) else list(kinds)
     if len(given) != len(raw):
         raise ValueError(

@@ -125,7 +125,8 @@ class Stream:
 
 
 def _is_array(value: object) -> bool:
-    return len(getattr(value, "shape", ())) > 0 and hasattr(value, "__getitem__")
+    plain = hasattr(value, "__array__") and hasattr(value, "__getitem__")  # not so if sparse
+    return plain and len(getattr(value, "shape", ())) > 0
 
 
 def _check_lengths(x: int, y: int, where: str = "") -> None:

@@ -21,16 +21,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-
 from mibounds.measure.conditional_shares import codes_of
 from mibounds.measure.results import Advice
 from mibounds.measure.series.autocorrelations import STRETCHES, autocorrelation, inflation
 from mibounds.measure.series.pairs import SeriesPair, Window, lag_window, transfer_window
 from mibounds.measure.series.results import Lag, Lags, Transfer
 from mibounds.measure.series.surrogates import features, p_values
+from mibounds.samples.precision import undisturbed
+
+from mibounds.progress import check_progress
 from mibounds.samples.checks import check_count, check_level, check_seed
 from mibounds.samples.columns import Columns, as_columns, check_repeats, find_missing
-from mibounds.samples.precision import undisturbed
 
 __all__ = ["lags"]
 
@@ -95,12 +96,18 @@ def lags(
         (3, 0.4, 0.005)
     """
     start = time.perf_counter()
+    check_progress(progress)
     _check(max_lag, given_past, method, level, permutations, seed)
     unit = find_unit(x, y)
     x, y = _read(x, y, (x_kinds, y_kinds), max_lag)
     pair = SeriesPair(x, y, seed)
     auto = isinstance(given_past, str)
     past = max(pair.past(0), pair.past(1)) if auto else given_past
+    if past > len(x) // 2:
+        raise ValueError(
+            f"Expected given_past of at most half of the {len(x)} rows but got {past}; "
+            "pass fewer, or a longer series."
+        )
     wanted = [k for k in range(-max_lag, max_lag + 1) if k or not past]
     windows = [lag_window(len(x), k, past) for k in wanted]
     across = [_transfer(pair, ahead, past) for ahead in (True, False)] if transfer else []

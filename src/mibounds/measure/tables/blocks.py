@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-
-from mibounds.files import UNREADABLE, replacing
 from mibounds.measure.tables.values import FIELDS, measure_pairs
-from mibounds.measure.tables.variables import Rows, Variable
 from mibounds.samples.precision import find_device
+
+from mibounds.files import UNREADABLE, check_folder, replacing
+from mibounds.measure.tables.variables import Rows, Variable
+from mibounds.samples.checks import check_jobs
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -65,6 +66,7 @@ def measure_blocks(
     Returns:
         The fields of `measure_pairs`, with NaN on the diagonal where right is left out.
     """
+    check_jobs(n_jobs)
     same = right is None
     others = left if right is None else right
     found = np.full((len(FIELDS), len(left), len(others)), math.nan)
@@ -249,12 +251,8 @@ class _Store:
         same: bool,
         fast: bool,
     ):
-        self.folder = Path(folder)
+        self.folder = check_folder(folder, "out")
         mine = {"form": FORM, "hash": _hash(left, right, same, fast), "fast": fast}
-        if self.folder.exists() and not self.folder.is_dir():
-            raise ValueError(
-                f"Expected a folder for out but {str(folder)!r} is a file; name a folder."
-            )
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / SETTINGS
         if path.exists():

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-
 from mibounds.measure.tables.pairs import prepare
 from mibounds.samples.arrays import split_columns
+
+from mibounds.samples.checks import check_list
 from mibounds.samples.columns import (
     Kind,
     are_names,
@@ -178,6 +179,9 @@ def read_variables(
         (['continuous', 'discrete'], [True, True, False])
     """
     raw, found = split_columns(what, table)
+    for word, value in (("names", names), ("kinds", kinds)):
+        if value is not None:
+            check_list(word, value)
     names = found if names is None else [str(name) for name in names]
     if len(names) != len(found):
         raise ValueError(
