@@ -10,21 +10,20 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
+from torch.utils.data import Dataset
+
+from mibounds.measure import diagnostics, runs
 from mibounds.measure.choice import choose, keep_possible, look_at_certificate
 from mibounds.measure.copula_model import CopulaModel, Effort
 from mibounds.measure.copula_model.student_copulas import to_student
+from mibounds.measure.methods import choose_methods
 from mibounds.measure.plots import plot_estimate
 from mibounds.measure.results import Advice, Measurement, MethodResult
 from mibounds.measure.runs import Outcome, Problem
 from mibounds.measure.splits import FEWEST_BLOCKS, fold_rows
 from mibounds.measure.wording import as_html, as_text
-from mibounds.samples.arrays import split_columns
-from mibounds.samples.precision import find_device, undisturbed
-from torch.utils.data import Dataset
-
-from mibounds.measure import diagnostics, runs
-from mibounds.measure.methods import choose_methods
 from mibounds.progress import check_progress
+from mibounds.samples.arrays import split_columns
 from mibounds.samples.checks import check_count, check_level, check_seed
 from mibounds.samples.columns import (
     Columns,
@@ -33,6 +32,7 @@ from mibounds.samples.columns import (
     find_missing,
     split_dataset,
 )
+from mibounds.samples.precision import find_device, undisturbed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

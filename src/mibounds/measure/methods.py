@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+
 from mibounds.estimators import ESTIMATORS, Estimator
 from mibounds.measure.canonical_codes import CanonicalCodes
 from mibounds.measure.classical import CLASSICAL, KSG, ClassicalEstimator, MixedKSG, PlugIn
 from mibounds.measure.classical.interfaces import has_scipy
 from mibounds.measure.copula_model import CopulaModel
-
 from mibounds.samples.checks import check_list
 from mibounds.samples.columns import Columns
 

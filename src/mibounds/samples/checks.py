@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
-from mibounds.samples.batches import Batch
 from torch import Tensor
+
+from mibounds.samples.batches import Batch
 
 if TYPE_CHECKING:
     from jaxtyping import Float

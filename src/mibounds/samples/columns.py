@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
-from mibounds.samples.arrays import EXACT, find_absent, split_columns
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from mibounds.samples.arrays import EXACT, find_absent, split_columns
 from mibounds.samples.checks import check_list
 
 if TYPE_CHECKING:

@@ -21,17 +21,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+
 from mibounds.measure.conditional_shares import codes_of
 from mibounds.measure.results import Advice
 from mibounds.measure.series.autocorrelations import STRETCHES, autocorrelation, inflation
 from mibounds.measure.series.pairs import SeriesPair, Window, lag_window, transfer_window
 from mibounds.measure.series.results import Lag, Lags, Transfer
 from mibounds.measure.series.surrogates import features, p_values
-from mibounds.samples.precision import undisturbed
-
 from mibounds.progress import check_progress
 from mibounds.samples.checks import check_count, check_level, check_seed
 from mibounds.samples.columns import Columns, as_columns, check_repeats, find_missing
+from mibounds.samples.precision import undisturbed
 
 __all__ = ["lags"]
 

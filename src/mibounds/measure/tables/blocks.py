@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from mibounds.measure.tables.values import FIELDS, measure_pairs
-from mibounds.samples.precision import find_device
 
 from mibounds.files import UNREADABLE, check_folder, replacing
+from mibounds.measure.tables.values import FIELDS, measure_pairs
 from mibounds.measure.tables.variables import Rows, Variable
 from mibounds.samples.checks import check_jobs
+from mibounds.samples.precision import find_device
 
 if TYPE_CHECKING:
     from jaxtyping import Float

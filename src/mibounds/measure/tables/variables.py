@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+
 from mibounds.measure.tables.pairs import prepare
 from mibounds.samples.arrays import split_columns
-
 from mibounds.samples.checks import check_list
 from mibounds.samples.columns import (
     Kind,
