@@ -126,8 +126,10 @@ def test_what_is_printed_to_is_not_replaced(tmp_path, capfd):
         own = tmp_path / "own"
         own.symlink_to("/dev/stdout")
         for path in ("/dev/stdout", "/dev/stderr", own, f"/dev/fd/{log.fileno()}", "/dev/null"):
-            with pytest.raises(ValueError, match="is a device, a pipe or what is printed to; name"):
+            with pytest.raises(
+                ValueError, match="a device, a pipe or where output is printed; name"
+            ):
                 check_target(path)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ValueError, match="is a device, a pipe or what is printed to; name"):
+    with pytest.raises(ValueError, match="a device, a pipe or where output is printed; name"):
         check_target(tmp_path / "pipe")

@@ -65,8 +65,8 @@ def check_target(path: str | os.PathLike[str], what: str = "the output") -> Path
         )
     if there and (not stat.S_ISREG(there.st_mode) or _is_printed_to(path, there)):
         raise ValueError(
-            f"Expected a file for {what} but {str(path)!r} is a device, a pipe or what is printed "
-            "to; name a plain file of its own."
+            f"Expected a file for {what} but {str(path)!r} is a device, a pipe or where output is "
+            "printed; name a separate plain file."
         )
     if there and not os.access(target, os.W_OK):
         raise ValueError(

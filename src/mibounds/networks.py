@@ -21,7 +21,7 @@ Hidden = int | Sequence[int]
 class MLP(nn.Module):
     """A perceptron; without inputs, a vector of parameters.
 
-    So a conditional on nothing, which is a marginal, is an ordinary conditional.
+    So a conditional without x, which is a marginal, is an ordinary conditional.
 
     Args:
         in_dim: inputs; 0 for a learnt constant.

@@ -244,7 +244,7 @@ def test_long_lists_of_columns_are_shortened(calls, data, capfd):
         ("--report missing/out.html", "for --report but there is no 'missing'"),
         ("--out .", "for --out but '.' is a folder"),
         ("--out /dev/null", "for --out but '/dev/null' is a device"),
-        ("--out data.csv", "of its own for --out but got 'data.csv', which is that of the data"),
+        ("--out data.csv", "separate file for --out but got 'data.csv', which is that of the data"),
         ("--out a.png --plot ./a.png", "for --plot but got './a.png', which is that of --out"),
         ("--plot a.xyz", "--plot to end in one of"),
         ("--plot a", "--plot to end in one of"),

@@ -63,12 +63,15 @@ def test_what_is_refused(file, capsys):
     frame.assign(rain=frame["rain"].where(frame.index != 3)).to_csv(holes, index=False)
     sides = ("--x", "rain", "--y", "flow")
     for arguments, match in (
-        ((gap, *sides, "--time", "day"), "equal distances in 'day' but got another distance after"),
+        (
+            (gap, *sides, "--time", "day"),
+            "equal distances in 'day' but got a different distance",
+        ),
         ((holes, *sides), "missing values in 1 of 300 rows"),
         ((file, "--x", "rain", "--y", "rain"), "both --x and --y"),
         ((file, *sides, "--given-past", "some"), "--given-past as a number of rows or auto"),
         ((file, *sides, "--max-lag", "260"), "at least 50 rows more than max_lag"),
-        ((file, *sides, "--out", file), "a file of its own for --out"),
+        ((file, *sides, "--out", file), "a separate file for --out"),
         ((file, *sides, "--plot", "a.txt"), "--plot to end in one of"),
         ((file,), "there is no column 'x'"),
     ):

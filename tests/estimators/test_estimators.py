@@ -179,7 +179,7 @@ def test_labels_out_of_range_are_named():
         (lambda: mb.CLUB(conditional=3), r"conditional to be a module or a callable but got int"),
         (lambda: mb.DV(3, 2, critic=lambda x, y: x), r"either dimensions or critic= for DV"),
         (lambda: mb.VUB(3, 2, form="exact"), r'form to be "sampled" or "kl" but got \'exact\''),
-        (lambda: mb.VUB(3, 2, marginal="gauss"), r"conditional on nothing but got 'gauss'"),
+        (lambda: mb.VUB(3, 2, marginal="gauss"), r"conditional without x but got 'gauss'"),
         (lambda: mb.MINE(3, 2, rate=0.0), r"0 < rate <= 1 but got 0.0"),
         (lambda: mb.TUBA(3, 2, alpha=1.5), r"0 <= alpha <= 1 but got 1.5"),
         (lambda: mb.TUBA(3, 2, alpha=0.5, negatives="all"), r'negatives="others" with alpha > 0'),

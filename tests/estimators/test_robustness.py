@@ -224,8 +224,8 @@ def test_the_published_leave_one_out_is_club():
             "shape \\(24, k\\)",
         ),
         (lambda x, y: mb.CLUBSample(X, Y)(x, y, index=torch.ones(1, 1).long()), "index of shape"),
-        (lambda x, y: mb.DoE(X, Y, marginal=D.Normal(0.0, 1.0)), "conditional on nothing, such"),
-        (lambda x, y: mb.VUB(X, Y, marginal=lambda y: y), "conditional on nothing, such as"),
+        (lambda x, y: mb.DoE(X, Y, marginal=D.Normal(0.0, 1.0)), "conditional without x, such"),
+        (lambda x, y: mb.VUB(X, Y, marginal=lambda y: y), "conditional without x, such as"),
         (lambda x, y: mb.vub(x), "p to be a torch.distributions.Distribution but got Tensor"),
         (lambda x, y: mb.CLUB(X, Y, 64.0), "hidden to be an integer >= 1 but got 64.0"),
         (lambda x, y: mb.CLUB(X, Y, None), "hidden to be an integer >= 1 but got None"),
@@ -256,7 +256,7 @@ def test_sizes_of_numpy_are_sizes():
 
 def test_messages_for_what_newcomers_do(unchecked):
     x, y = torch.randn(8, 5), torch.randn(8, 2)
-    with pytest.raises(ValueError, match="or swap x and y where they are in each other's"):
+    with pytest.raises(ValueError, match="or swap x and y if they are interchanged"):
         mb.CLUB(5, 2)(y, x)
     with pytest.raises(ValueError, match=r"pass it by name: CLUB\(conditional=...\)"):
         mb.CLUB(mb.Categorical(5, 3))

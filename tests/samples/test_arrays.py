@@ -169,7 +169,7 @@ def test_other_numbers():
         ({1.0, 2.0}, "got a single set"),
         ("text", "got a single str"),
         (b"bytes", "got a single bytes"),
-        (V + 1j, "numbers or labels in column 0 of x but got complex128; bring"),
+        (V + 1j, "numbers or labels in column 0 of x but got complex128; convert"),
         (np.zeros(60, dtype=[("a", float)]), "records to columns"),
         (np.array([{"a": 1}] * 60), "but got values such as a dict; give each value a column"),
         (np.array([[0.0, 1.0], None] * 30, dtype=object), "without missing values but got 30"),

@@ -141,7 +141,7 @@ def _check_times(table: Table, at: Sequence[str]) -> None:
         if not (equal and np.allclose(steps, steps[0], rtol=1e-6)):
             far = int(np.abs(steps - np.median(steps)).argmax()) + 1
             raise ValueError(
-                f"Expected rows at equal distances in {name!r} but got another distance after row "
-                f"{far}; sort and resample the rows, or leave out --time if they are equally far "
-                "apart."
+                f"Expected rows at equal distances in {name!r} but got a different distance after "
+                f"row {far}; sort and resample the rows, or leave out --time if they are equally "
+                "far apart."
             )

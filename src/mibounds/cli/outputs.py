@@ -33,7 +33,7 @@ def check_targets(data: str, targets: Mapping[str, str]) -> None:
             target = check_target(path, flag)
             if target in seen:
                 raise ValueError(
-                    f"Expected a file of its own for {flag} but got {path!r}, "
+                    f"Expected a separate file for {flag} but got {path!r}, "
                     f"which is that of {seen[target]}; name another file."
                 )
             seen[target] = flag

@@ -120,8 +120,8 @@ class Estimator(nn.Module, ABC):
             return Layout(x, y, group, len(y) if getattr(y, "ndim", 0) else 2)
         if weights is not None and not (self.weighted or (learning and self.has_conditional)):
             raise ValueError(
-                f"Expected no weights for {type(self).__name__}, whose value is no weighted mean, "
-                "but got some; draw rows in proportion to them, as torch.multinomial does."
+                f"Expected no weights for {type(self).__name__}, whose value is not a weighted "
+                "mean, but got some; draw rows in proportion to them, as torch.multinomial does."
             )
         part = getattr(self, "conditional", None) or getattr(self, "critic", self)
         flat, x_dim = hasattr(part, "x_standard") or part is self, getattr(part, "x_dim", None)
@@ -130,8 +130,8 @@ class Estimator(nn.Module, ABC):
     def _refuse_one_sequence(self, rows: Layout) -> None:
         if len(rows.y) > 1 and not isinstance(rows.group, Batch):
             raise ValueError(
-                f"Expected at least 2 sequences with negatives of other sequences but got "
-                f"{rows.samples}; pass larger batches, or take all parts as negatives."
+                "Expected at least 2 sequences, to draw negatives from others, but got "
+                f"{rows.samples}; pass larger batches, or take negatives from all parts."
             )
 
     def _passes_over(self, rows: Layout) -> bool:

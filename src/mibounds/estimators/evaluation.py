@@ -117,7 +117,7 @@ def evaluate(
     if total is None or rows.seen < 2:
         raise ValueError(
             f"Expected at least 2 samples (x_i, y_i) but got {rows.seen}; "
-            "an iterator gives its rows only once, so pass it anew."
+            "an iterator gives its rows only once, so pass a new one."
         )
     result = total.result(rows.seen)
     if estimator.side == "upper" and not averaged:

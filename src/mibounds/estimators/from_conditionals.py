@@ -396,7 +396,7 @@ class VUB(ConditionalEstimator):
         elif isinstance(marginal, str) and marginal != "standard":
             raise ValueError(
                 'Expected marginal to be "standard", "learned", a Distribution '
-                f"or a conditional on nothing but got {marginal!r}; "
+                f"or a conditional without x but got {marginal!r}; "
                 'leave it out for "standard".'
             )
         elif not isinstance(marginal, str | Distribution | Conditional):
@@ -504,7 +504,7 @@ class DoE(ConditionalEstimator):
         y_dim: columns of y.
         hidden: hidden units of the default conditional, a diagonal `Gaussian`.
         conditional: learnt or known conditional, instead of the default.
-        marginal: model of the marginal, a conditional on nothing; if left out, a mixture of
+        marginal: model of the marginal, a conditional without x; if left out, a mixture of
             Gaussians (of the same kind as the conditional, for discrete y and for a `Copula`).
 
     Example:
@@ -569,13 +569,13 @@ def _marginal_for(conditional: object, family: type[Conditional]) -> Conditional
 
 def _refuse_marginal(marginal: object) -> NoReturn:
     raise ValueError(
-        "Expected marginal to be a conditional on nothing, such as GaussianMixture(0, y_dim), "
+        "Expected marginal to be a conditional without x, such as GaussianMixture(0, y_dim), "
         f"but got {type(marginal).__name__}; pass a fixed Distribution to VUB."
     )
 
 
 def _nothing(marginal: Conditional, n: int) -> Tensor:
-    """As many x's of a conditional on nothing."""
+    """As many x's of a conditional without x."""
     return marginal.x_standard.mean.new_zeros(n, 0)
 
 

@@ -458,7 +458,7 @@ def _one_label(name: str, labels: Tensor, sizes: tuple[int, ...]) -> Tensor:
             if low < 0 or high >= size:
                 raise ValueError(
                     f"Expected labels in {name} from 0 to {size - 1} but got {low} to {high}; "
-                    "number them from 0 on, or pass the number of values that there are."
+                    "number them from 0, or pass the actual number of values."
                 )
     joint = labels[:, 0]
     for column, size in zip(labels.unbind(1)[1:], sizes[1:], strict=True):

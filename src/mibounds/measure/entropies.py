@@ -117,8 +117,8 @@ def entropy(
             )
         if side.ranked or not (np.abs(side.values).max(0) > 1 / LARGEST).all():
             raise ValueError(
-                "Expected numbers whose differences a computer can tell but got very large or very "
-                "small ones; scale or shift them: by a factor c the entropy grows by log c."
+                "Expected numbers whose differences floating point can resolve but got very large "
+                "or very small ones; scale or shift them: by a factor c the entropy grows by log c."
             )
         nats, error, by = _of_numbers(side, block, seed)
         least = -math.inf

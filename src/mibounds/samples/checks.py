@@ -142,7 +142,7 @@ def check_real(name: str, value: Tensor, dim: int, like: Tensor) -> Tensor:
         raise ValueError(
             f"Expected {name} of shape (n, {dim}) but got {tuple(value.shape)}; {hint}"
             f"make the estimator with {name}_dim={value.shape[-1] if value.ndim > 1 else 1}, "
-            "or swap x and y where they are in each other's place."
+            "or swap x and y if they are interchanged."
         )
     dtype = like.dtype
     if value.device != like.device:

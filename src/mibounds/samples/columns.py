@@ -242,7 +242,7 @@ def as_columns(
     if len(given) != len(raw):
         raise ValueError(
             f"Expected a kind for each of {len(raw)} columns but got {len(given)}; "
-            "pass None for those to be recognised."
+            "pass None for those to detect."
         )
     read: list[tuple[np.ndarray, Kind, bool]] = [
         _read(f"column {label} of {name}", column, kind)
@@ -325,7 +325,7 @@ def _read(where: str, column: np.ndarray, kind: str | None) -> tuple[np.ndarray,
     if kind not in (None, "continuous", "discrete"):
         raise ValueError(
             f'Expected a kind "continuous" or "discrete" for {where} but got {kind!r}; '
-            "pass None to have it recognised."
+            "pass None to have it detected."
         )
     absent = find_absent(column)
     if absent.any() and column.dtype.kind not in "fc":
@@ -347,7 +347,7 @@ def _read(where: str, column: np.ndarray, kind: str | None) -> tuple[np.ndarray,
     if column.dtype.kind not in "biuf":
         raise ValueError(
             f"Expected numbers or labels in {where} but got {column.dtype}; "
-            "bring complex numbers to real ones, and records to columns."
+            "convert complex numbers to real ones, and records to columns."
         )
     numbers = column.astype(np.float64)
     bad = ~np.isfinite(numbers)

@@ -166,7 +166,7 @@ def _check(
     if tuple(value.shape) != shape:
         raise ValueError(
             f"Expected {name} of the leading shape of x and y, {shape}, but got "
-            f"{tuple(value.shape)}; bring all three to one leading shape."
+            f"{tuple(value.shape)}; give all three the same leading shape."
         )
     if not dtypes and value.is_cpu and bool((~(value >= 0)).any() | value.isinf().any()):
         raise ValueError(

@@ -108,7 +108,7 @@ class Stream:
             raise ValueError(
                 f"Expected all rows of {name} to have shape {self.shapes[name]} "
                 f"but got {tuple(t.shape[1:])} from row {self.seen} on; "
-                "bring all batches to one shape."
+                "give all batches the same shape."
             )
         if t.is_meta:
             check_finite(name, t)  # which says that there are no values

@@ -180,7 +180,7 @@ class MLMI(ClassicalEstimator):
         if scores.max() < -1:  # far worse than r = 1, which needs no kernels
             raise ValueError(
                 f"Expected widths at which kernels reach all samples but got {self.widths}; "
-                "add wider ones, or tame the tails of the samples."
+                "add wider ones, or shorten the tails of the samples."
             )
         width = self.widths[scores.argmax()]
         exponents = _exponents(x, y, x[: self.centres], y[: self.centres])

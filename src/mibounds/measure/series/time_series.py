@@ -306,8 +306,9 @@ def _step(name: str, index: Any) -> str:
     if not (equal or freq) or (freq and (steps <= 0).any()):
         far = int(np.abs(steps - np.median(steps)).argmax()) if len(steps) else 0
         raise ValueError(
-            f"Expected rows at equal distances but the index of {name} has another one after row "
-            f"{far}; resample it, or pass {name}.to_numpy() if the rows are equally far apart."
+            f"Expected rows at equal distances but the index of {name} has a different distance "
+            f"after row {far}; resample it, or pass {name}.to_numpy() if the rows are equally far "
+            "apart."
         )
     if freq:
         return str(freq)

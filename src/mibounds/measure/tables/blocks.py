@@ -161,7 +161,7 @@ def _run(
     if backend not in BACKENDS:
         raise ValueError(
             f"Expected backend to be one of {', '.join(BACKENDS)} but got {backend!r}; "
-            "leave it out for processes of this machine."
+            "leave it out for processes on this machine."
         )
     if scheduler and backend not in ("dask", "ray"):
         raise ValueError(
@@ -269,7 +269,7 @@ class _Store:
         if strangers := sorted(each.name for each in self.folder.glob("block-*.npy")):
             raise ValueError(
                 f"Expected no blocks in {str(folder)!r} without {SETTINGS}, which says what they "
-                f"are of, but got {strangers[0]}; name another folder."
+                f"belong to, but got {strangers[0]}; name another folder."
             )
         with replacing(path) as part:
             part.write_text(json.dumps(mine) + "\n", encoding="utf-8")

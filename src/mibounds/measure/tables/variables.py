@@ -196,7 +196,7 @@ def read_variables(
     if len(given) != len(raw):
         raise ValueError(
             f"Expected a kind for each of {len(raw)} columns of {what} but got {len(given)}; "
-            "pass None for those to be recognised."
+            "pass None for those to detect."
         )
     if len(set(names)) < len(names):
         twice = next(name for i, name in enumerate(names) if name in names[:i])
