@@ -144,8 +144,8 @@ def compare_values(path: Path, name: str, data: bytes, names: Sequence[str]) -> 
         for row, (got, value) in enumerate(zip(column.values.tolist(), values, strict=True)):
             with contextlib.suppress(TypeError, ValueError):
                 want = float(value)
-                same = (
-                    math.isclose(got, want, rel_tol=1e-12) or math.isnan(got) and math.isnan(want)
+                same = math.isclose(got, want, rel_tol=1e-12) or (
+                    math.isnan(got) and math.isnan(want)
                 )
                 expect(same, f"{each}, row {row}: {got} for {value!r}")
 
