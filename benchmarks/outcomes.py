@@ -59,7 +59,7 @@ def make(method: str, x_dim: int, y_dim: int = 0, labels: int = 0, **options: An
         **options: ``lr`` and ``hidden``.
     """
     hidden, lr = options.get("hidden"), options.get("lr")
-    wide = {} if hidden is None else {"hidden": hidden}
+    wide: dict[str, Any] = {} if hidden is None else {"hidden": hidden}
     if method == "none":
         return None
     if method == "default":  # with first parameters from torch's generator, as the others have
