@@ -1188,6 +1188,7 @@ def run(budget: int, seed: int, jobs: int, kinds: Sequence[str], out: Path) -> d
     study([(kind, indices) for kind, _, indices in chunks], seed, jobs, keep)
     rows = kept.rows("chunks")
     failures = [{"kind": row["kind"], **each} for row in rows for each in row["failures"]]
+    failures.sort(key=lambda each: (list(kinds).index(each["kind"]), each["index"]))
     result = {**settings, "seconds": kept.seconds, "rows": count(rows), "failures": failures}
     kept.finish(result)
     return result
