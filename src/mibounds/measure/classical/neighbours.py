@@ -67,7 +67,7 @@ class KSG(ClassicalEstimator):
 
     name = "ksg"
     side = "neither"
-    condition = "below where information is large or samples are few, by what depends on both"
+    condition = "too low where information is large or rows are few"
     handles = "continuous"
     cost = "N log N in few columns, N^2 D in many"
     reference = "Kraskov, Stögbauer and Grassberger 2004, equations 8 and 9"
@@ -144,7 +144,7 @@ class MixedKSG(ClassicalEstimator):
 
     name = "ksg_mixed"
     side = "neither"
-    condition = "below where information is large or samples are few, by what depends on both"
+    condition = "too low where information is large or rows are few"
     handles = "mixed"
     cost = "N log N in few columns, N^2 D in many"
     reference = "Gao, Kannan, Oh and Viswanath 2017, algorithm 1"
