@@ -406,7 +406,7 @@ def test_mlmi_chooses_a_width_by_the_samples_left_out():
     assert mb.MLMI(widths=(2.0,))(x, y) < chosen - 0.3  # too wide
     noise = torch.randn(400, 5), torch.randn(400, 5)
     assert mb.MLMI(widths=(0.2, 2.0))(*noise) < 0.1  # not the one that overfits
-    with pytest.raises(ValueError, match=r"all samples but got \(0.2,\); add wider ones, or shorten"):
+    with pytest.raises(ValueError, match=r"all samples but got \(0.2,\); add wider ones, or short"):
         mb.MLMI(widths=(0.2,))(*noise)
 
 
