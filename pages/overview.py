@@ -17,7 +17,7 @@ ROWS, DIM = 1000, 100  # of the panels
 # Colours of Okabe and Ito, which readers with any colour vision can tell apart.
 BLUE, ORANGE, GREEN, VERMILION, GREY = "#0072b2", "#e69f00", "#009e73", "#d55e00", "#888888"
 METHODS = {"default": (BLUE, "MIPenalty"), "club": (VERMILION, "CLUB"),
-           "infonce": (ORANGE, "InfoNCE"), "dv": (GREEN, "MINE (DV)")}  # fmt: skip
+           "infonce": (ORANGE, "InfoNCE"), "dv": (GREEN, "Donsker-Varadhan")}  # fmt: skip
 
 
 def measure(ax: Axes) -> None:
